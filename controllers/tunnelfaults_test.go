@@ -142,6 +142,24 @@ func TestTunnelGone(t *testing.T) {
 	pause := func(on bool) func(*unstructured.Unstructured) {
 		return func(u *unstructured.Unstructured) { unstructured.SetNestedField(u.Object, on, "spec", "paused") }
 	}
+	pausedOne := func() map[string]any {
+		c := cluster("a", "one", nil)
+		c["metadata"].(map[string]any)["labels"] = map[string]any{provider.LabelTunnel: "true"}
+		unstructured.SetNestedField(c, true, "spec", "paused")
+		return c
+	}
+	t.Run("moved, and back while it is paused", func(t *testing.T) {
+		b := newTunnelBed(t)
+		one := b.labelled("one")
+		b.runTunnel(t)
+		b.settled("one")
+		record := apitest.Named("secrets", "system", b.recordOf("a/one"))
+		b.Change(one, pause(true))
+		b.Remove(one)
+		b.Until(t, "the mark", func() bool { return b.Get(record) != nil && b.value(record, "moved") != "" })
+		b.Set("clusters", pausedOne())
+		b.Until(t, "the mark's end", func() bool { return b.value(record, "moved") == "" })
+	})
 	for _, back := range []bool{false, true} {
 		t.Run(fmt.Sprintf("moved, and back: %t", back), func(t *testing.T) {
 			b := newTunnelBed(t)
@@ -193,10 +211,7 @@ func TestTunnelGone(t *testing.T) {
 		b.settled("one")
 		b.Gap(func() {
 			b.Remove(one)
-			c := cluster("a", "one", nil)
-			c["metadata"].(map[string]any)["labels"] = map[string]any{provider.LabelTunnel: "true"}
-			unstructured.SetNestedField(c, true, "spec", "paused")
-			b.Set("clusters", c)
+			b.Set("clusters", pausedOne())
 		})
 		b.Until(t, "the end", func() bool { return b.Get(agentSecret("one")) == nil && len(b.records()) == 0 })
 		b.Change(one, pause(false))

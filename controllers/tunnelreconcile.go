@@ -81,6 +81,10 @@ func (t *tunnelRun) reconcileCluster(ctx context.Context, request reconcile.Requ
 	}
 	t.states.track(key, t.now())
 	switch {
+	case cluster.Paused && record != nil && record.Data[recordMoved] != nil: // it is back, and may go again
+		record = record.DeepCopy()
+		delete(record.Data, recordMoved)
+		return reconcile.Result{}, t.writer.write(ctx, record)
 	case cluster.Paused:
 		return reconcile.Result{}, nil
 	case off:

@@ -146,7 +146,8 @@ type tunnelStates struct {
 type shownCluster struct {
 	uid    types.UID // of the one that is there; "" if it is gone
 	paused bool      // when it was shown last
-	// ended: one has gone, or is going, that was not paused. What its record says must end.
+	// ended says that a Cluster which was not paused has gone, or is being deleted: the
+	// tunnel of its record must end.
 	ended bool
 }
 

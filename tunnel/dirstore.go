@@ -171,7 +171,7 @@ func keyFile(id string, place int) string {
 	return fmt.Sprintf("%s.%d%s", id, place+1, keyExt)
 }
 
-// latestVersion returns the last time in a cluster's folder; 0 if there is none.
+// latestVersion returns when a cluster was revoked last, in milliseconds; 0 if it never was.
 func latestVersion(dir, file string) (latest int64, err error) {
 	entries, err := os.ReadDir(filepath.Join(dir, file+clustersExt))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -126,7 +126,7 @@ func (c *Config) limitFor(k holderKey) limit {
 	return of.each
 }
 
-// set gives the holder a limit. What it has used counts on.
+// set gives the holder another limit. What it has used already still counts.
 func (h *holder) set(l limit) {
 	h.limit = l
 	h.dials.SetLimit(rate.Limit(l.dialsPerSecond))

@@ -181,7 +181,7 @@ func (s clusterServer) EndCluster(ctx context.Context, cluster string, keep time
 // setClusterPayload writes what is new.
 func (p *program) setClusterPayload(ctx context.Context, cluster string, payload tunnel.Payload) error {
 	if payload.Data == nil {
-		return p.state.Store.Delete(ctx, tunnel.Record{Kind: tunnel.KindPayload, Name: cluster + "\n" + payload.Name})
+		return p.state.Store.Delete(ctx, payloadRecord(cluster, payload))
 	}
 	list, err := p.state.payloads(ctx, cluster)
 	if err != nil {

@@ -167,8 +167,8 @@ func (s *state) read(ctx context.Context, name string) ([]byte, error) {
 	return r.Data, err
 }
 
-// readOrCreate returns the value of a name, which it makes if there is none. If several
-// processes do that at once, all get the first one's.
+// readOrCreate returns the value of a name. If there is none, it stores a new one. If several
+// processes do that at once, all get the one that was first.
 func (s *state) readOrCreate(ctx context.Context, name string, newValue func() ([]byte, error)) ([]byte, error) {
 	data, err := s.read(ctx, name)
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -189,7 +189,12 @@ func (s *state) replace(ctx context.Context, name string, data []byte) error {
 }
 
 func (s *state) setPayload(ctx context.Context, cluster string, p tunnel.Payload) error {
-	return s.Put(ctx, tunnel.Record{Kind: tunnel.KindPayload, Name: cluster + "\n" + p.Name, Cluster: cluster, Data: append([]byte{}, p.Data...)})
+	return s.Put(ctx, payloadRecord(cluster, p))
+}
+
+// payloadRecord is what a Store keeps of a payload; an empty one is not nil.
+func payloadRecord(cluster string, p tunnel.Payload) tunnel.Record {
+	return tunnel.Record{Kind: tunnel.KindPayload, Name: cluster + "\n" + p.Name, Cluster: cluster, Data: append([]byte{}, p.Data...)}
 }
 
 // payloads returns those of a cluster in the order of their names.

@@ -86,7 +86,7 @@ func TestTunnelManyIdle(t *testing.T) {
 	b.untilCondition(witness, "False NeverConnected")
 	b.settled("witness")
 	got := b.AllWrites()
-	for verb, n := range map[string]int{"POST secrets": 3, "PUT secrets": 1, "PATCH clusters": 1} {
+	for verb, n := range map[string]int{"POST secrets": 3, "PUT secrets": 2, "PATCH clusters": 1} {
 		got[verb] -= n // the witness's
 	}
 	delete(got, "POST events")
@@ -190,6 +190,51 @@ func TestTunnelGone(t *testing.T) {
 				b.Change(record, look)
 			}
 			b.Until(t, "the end", func() bool { return b.Get(record) == nil && b.read(func() bool { return b.revoked["a/one"] > 0 }) })
+		})
+	}
+	for _, tt := range []struct {
+		name             string
+		paused, restored bool
+		ends             bool
+	}{
+		{"made again while nobody looks", false, false, true},
+		{"made again while nobody looks, and paused", true, false, false},
+		{"restored with its record", false, true, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			b := newTunnelBed(t)
+			one := b.labelled("one")
+			stop := b.runTunnel(t)
+			b.settled("one")
+			if err := stop(); err != nil {
+				t.Fatal(err)
+			}
+			record := apitest.Named("secrets", "system", b.recordOf("a/one"))
+			had := b.Get(record)
+			b.Remove(one)
+			b.Set("clusters", pausedOne())
+			if tt.restored {
+				b.Remove(record)
+				b.Set("secrets", had.Object)
+			}
+			b.Change(one, pause(tt.paused))
+			b.runTunnel(t)
+			b.labelled("two")
+			b.settled("two")
+			if tt.ends {
+				b.Until(t, "the end", func() bool { return b.read(func() bool { return b.revoked["a/one"] > 0 }) })
+			}
+			b.Change(one, pause(false))
+			if tt.paused {
+				b.Until(t, "the end", func() bool { return b.read(func() bool { return b.revoked["a/one"] > 0 }) })
+			}
+			b.Until(t, "a record of the new one", func() bool {
+				u := b.Get(record)
+				return u != nil && b.value(record, "uid") == string(b.Get(one).GetUID()) && b.value(record, "self") == string(u.GetUID())
+			})
+			if tt.restored && b.read(func() bool { return b.revoked["a/one"] > 0 }) {
+				t.Error("revoked: the record was restored, too")
+			}
 		})
 	}
 	t.Run("paused once it is being deleted", func(t *testing.T) {

@@ -44,6 +44,7 @@ const (
 	recordCluster = "cluster" // namespace/name
 	recordToken   = "token"   // the hash of the last token, in hex
 	recordUID     = "uid"     // the Cluster's: what is deleted once it is gone has that owner
+	recordSelf    = "self"    // the record's own UID: one that was restored has another
 	recordMoved   = "moved"   // when the Cluster went while it was paused; without it, it did not
 )
 
@@ -70,7 +71,7 @@ func (t *tunnelRun) reconcileCluster(ctx context.Context, request reconcile.Requ
 	switch {
 	case shown.uid != u.GetUID():
 		return retryLater(errCacheLate)
-	case shown.ended && record != nil && string(record.Data[recordUID]) != cluster.UID: // then the record's deletion leads here
+	case record != nil && string(record.Data[recordUID]) != cluster.UID && (shown.ended || isRemade(cluster, record)): // then the record's deletion leads here
 		return reconcile.Result{}, t.endTunnel(ctx, t.formerCluster(key, record), record)
 	}
 	label, labelled := u.GetLabels()[provider.LabelTunnel]
@@ -82,9 +83,7 @@ func (t *tunnelRun) reconcileCluster(ctx context.Context, request reconcile.Requ
 	t.states.track(key, t.now())
 	switch {
 	case cluster.Paused && record != nil && record.Data[recordMoved] != nil: // it is back, and may go again
-		record = record.DeepCopy()
-		delete(record.Data, recordMoved)
-		return reconcile.Result{}, t.writer.write(ctx, record)
+		return reconcile.Result{}, t.takeRecord(ctx, cluster, record.DeepCopy())
 	case cluster.Paused:
 		return reconcile.Result{}, nil
 	case off:
@@ -117,11 +116,9 @@ func (t *tunnelRun) reconcileLabelled(ctx context.Context, u *unstructured.Unstr
 		if full, err = t.tooManyEnded(ctx, u); err == nil && !full {
 			record, err = t.createRecord(ctx, u)
 		}
-	} else if !cluster.Deleting && (string(record.Data[recordUID]) != cluster.UID || record.Data[recordMoved] != nil) { // moved, or restored
+	} else if !cluster.Deleting && (!isRecordOf(cluster, record) || record.Data[recordMoved] != nil) { // moved, or restored
 		record = record.DeepCopy()
-		record.Data = mergeInto(record.Data, map[string][]byte{recordUID: []byte(cluster.UID)})
-		delete(record.Data, recordMoved)
-		err = t.writer.write(ctx, record)
+		err = t.takeRecord(ctx, cluster, record)
 	}
 	if err == nil && !full {
 		err = errors.Join(t.reconcileAgent(ctx, u, cluster, record), t.reconcileRoute(ctx, u, cluster), t.reconcileKey(ctx, u, cluster))
@@ -291,7 +288,29 @@ func (t *tunnelRun) createRecord(ctx context.Context, u *unstructured.Unstructur
 		ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name, Labels: map[string]string{labelTunnelRecord: prefix}},
 		Data:       map[string][]byte{recordCluster: []byte(nameOf(u).String()), recordUID: []byte(u.GetUID())},
 	}
-	return record, t.writer.write(ctx, record)
+	if err := t.writer.write(ctx, record); err != nil {
+		return nil, err
+	}
+	return record, t.takeRecord(ctx, provider.Cluster{UID: string(u.GetUID())}, record)
+}
+
+// takeRecord has the record be that of a Cluster which is there.
+func (t *tunnelRun) takeRecord(ctx context.Context, cluster provider.Cluster, record *corev1.Secret) error {
+	record.Data = mergeInto(record.Data, map[string][]byte{recordUID: []byte(cluster.UID), recordSelf: []byte(record.UID)})
+	delete(record.Data, recordMoved)
+	return t.writer.write(ctx, record)
+}
+
+// isRecordOf reports whether a record is of this Cluster, and says that nobody has restored it.
+func isRecordOf(cluster provider.Cluster, record *corev1.Secret) bool {
+	return string(record.Data[recordUID]) == cluster.UID && string(record.Data[recordSelf]) == string(record.UID)
+}
+
+// isRemade reports whether the Cluster is another one than that of its record, which has been
+// there since: it was made again while no server led, or while one had much to do. Of a paused
+// one it is not known yet.
+func isRemade(cluster provider.Cluster, record *corev1.Secret) bool {
+	return !cluster.Paused && record.Data[recordMoved] == nil && string(record.Data[recordSelf]) == string(record.UID)
 }
 
 // readOwn returns a Secret that has the label of Cluster API; nil without one.

@@ -216,11 +216,16 @@ func TestEndOfCluster(t *testing.T) {
 	defer server.Close()
 	p, clusters := &program{state: st}, clusterServer{server, st}
 	before := len(api.List("secrets"))
-	for cluster, days := range map[string]float64{"default/prod": 8, "default/long": 31} {
+	for cluster, days := range map[string]float64{"default/prod": 8, "default/long": 31, "default/damaged": 36501} {
 		if _, err := clusters.InviteAgents(t.Context(), cluster, 2, time.Hour); err != nil {
 			t.Fatal(err)
 		}
-		output(t, "", append([]string{"ticket", cluster, "--gateway", "http://gateway:3128", "--life", fmt.Sprintf("%.0fh", 24*(days-1))}, flags...)...)
+		output(t, "", append([]string{"ticket", cluster, "--gateway", "http://gateway:3128", "--life", fmt.Sprintf("%.0fh", 24*min(days-1, 30))}, flags...)...)
+		if cluster == "default/damaged" {
+			if err := st.replace(t.Context(), longTicketFile(cluster), []byte("soon\n")); err != nil {
+				t.Fatal(err)
+			}
+		}
 		output(t, "", append([]string{"ticket", cluster, "--gateway", "http://gateway:3128"}, flags...)...)
 		for _, data := range [][]byte{[]byte("key"), nil} {
 			if err := p.setClusterPayload(t.Context(), cluster, tunnel.Payload{Name: "authorized_keys", Data: data}); err != nil {
@@ -248,7 +253,7 @@ func TestEndOfCluster(t *testing.T) {
 	for _, u := range api.List("secrets")[before:] {
 		names = append(names, u.GetName())
 	}
-	if len(api.List("secrets")) != before+4 { // two revocations, the key of tickets, and the end of the long one
+	if len(api.List("secrets")) != before+6 { // three revocations, the key of tickets, and the ends of the two long ones
 		t.Errorf("got the Secrets %v beside those of the authority", names)
 	}
 }

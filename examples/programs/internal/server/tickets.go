@@ -106,7 +106,7 @@ func noteLongTicket(ctx context.Context, st *state, cluster string, end time.Tim
 }
 
 // longTicketEnd returns when the last ticket ends that lives unusually long; zero if there is
-// none.
+// none, and in a hundred years if the note is damaged.
 func longTicketEnd(ctx context.Context, st *state, cluster string) (time.Time, error) {
 	text, err := st.read(ctx, longTicketFile(cluster))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -115,7 +115,11 @@ func longTicketEnd(ctx context.Context, st *state, cluster string) (time.Time, e
 	if err != nil {
 		return time.Time{}, err
 	}
-	return time.Parse(time.RFC3339, strings.TrimSpace(string(text)))
+	end, err := time.Parse(time.RFC3339, strings.TrimSpace(string(text)))
+	if err != nil {
+		return time.Now().Add(100 * 365 * 24 * time.Hour), nil
+	}
+	return end, nil
 }
 
 // ticketKeySize is the size of each key in ticketKeyFile. The first one signs, the

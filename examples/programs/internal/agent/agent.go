@@ -170,7 +170,11 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	followed := make(chan struct{})
 	go func() {
 		defer close(followed)
-		f.followTargets(following, log)
+		follow.Run(following, follow.Every, func() { // on SIGHUP, too, which must not end the agent
+			if f.targets != nil {
+				f.targets.LogChange(log, "targets", "allow")
+			}
+		})
 	}()
 	err = cli.FieldMistake(agent.Run(ctx), // it returns what can't work
 		"tunnel: config: field Servers of the Agent", "--server", "tunnel: config: field Replica of the Agent", "--replica",

@@ -1,9 +1,9 @@
 package agent
 
 import (
-	"context"
+	"errors"
 	"fmt"
-	"log/slog"
+	"slices"
 	"strings"
 
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
@@ -13,17 +13,17 @@ import (
 
 // openTargets gives the agent the targets of --allow. If they are in a file, it is returned.
 func openTargets(a *tunnel.Agent, allow []string) (*follow.Files, error) {
-	path, err := follow.Path(allow)
-	if err != nil {
-		return nil, cli.Mistake("--allow: %v", err)
-	}
-	a.Targets.Allow = allow
-	if path == "" {
+	switch {
+	case !slices.ContainsFunc(allow, func(v string) bool { return strings.HasPrefix(v, "file:") }):
+		a.Targets.Allow = allow
 		return nil, nil
+	case len(allow) > 1:
+		return nil, cli.Mistake("--allow: file:PATH has to be alone: the file has all patterns")
 	}
+	path := strings.TrimPrefix(allow[0], "file:")
 	targets := a.Targets // Run reads the Agent's
 	files, err := follow.Open(func(texts [][]byte) (err error) {
-		if targets.Allow, err = follow.Lines(texts[0]); err == nil {
+		if targets.Allow, err = readLines(texts[0]); err == nil {
 			err = a.SetTargets(targets)
 		}
 		if err != nil {
@@ -38,18 +38,16 @@ func openTargets(a *tunnel.Agent, allow []string) (*follow.Files, error) {
 	return files, nil
 }
 
-// followTargets reads the file of --allow again, if there is one, until ctx ends.
-func (f *flags) followTargets(ctx context.Context, log *slog.Logger) {
-	follow.Run(ctx, follow.Every, func() {
-		if f.targets == nil {
-			return
+// readLines returns the patterns in a file: its lines, without those that are empty or begin
+// with "#". There has to be one.
+func readLines(text []byte) (patterns []string, err error) {
+	for line := range strings.Lines(string(text)) {
+		if line = strings.TrimSpace(line); line != "" && line[0] != '#' {
+			patterns = append(patterns, line)
 		}
-		path := strings.TrimPrefix(f.allow.String(), "file:")
-		switch changed, err := f.targets.Check(); {
-		case err != nil:
-			log.Warn("targets: those before stay", "error", fmt.Errorf("--allow: %w", err))
-		case changed:
-			log.Info("targets", "file", path)
-		}
-	})
+	}
+	if patterns == nil {
+		return nil, errors.New("there is no line with a pattern in it")
+	}
+	return patterns, nil
 }

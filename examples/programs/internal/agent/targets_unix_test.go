@@ -25,11 +25,14 @@ func TestTargetsFile(t *testing.T) {
 		}
 	}
 	args := []string{"--invitation", invitationFile(t, invite(t, server, address)), "--state", t.TempDir(), "--status", "127.0.0.1:0", "--allow", "file:" + file}
+	if err := run(t.Context(), append(args, "--allow", "a:1"), nil, io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), "--allow: file:PATH has to be alone") {
+		t.Errorf("got %v of a file beside a pattern", err)
+	}
 	write("# none\n")
 	if err := run(t.Context(), args, nil, io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), "--allow: "+file+": there is no line") {
 		t.Errorf("got %v of a file without a target", err)
 	}
-	write(first)
+	write("# hosts\n " + first + " \r\n\n\t127.0.0.1:1\n#" + second)
 	p := clitest.Start(t, run, nil, args...)
 	p.Await(`msg=connected server=\S+ cluster=default/prod`)
 	check := func(target string, allowed bool) {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/signal"
 	"strings"
@@ -35,33 +36,6 @@ func Run(ctx context.Context, every time.Duration, check func()) {
 		}
 		check()
 	}
-}
-
-// Path returns the file that a flag names as file:PATH in place of its values; empty if it
-// has values. The file has them, one a line.
-func Path(values []string) (string, error) {
-	for _, v := range values {
-		if path, ok := strings.CutPrefix(v, "file:"); ok && len(values) > 1 {
-			return "", fmt.Errorf("%q has to be alone: the file has all values", v)
-		} else if ok {
-			return path, nil
-		}
-	}
-	return "", nil
-}
-
-// Lines returns the values in a file: its lines, without those that are empty or begin with
-// "#". There has to be one.
-func Lines(text []byte) (values []string, err error) {
-	for line := range strings.Lines(string(text)) {
-		if line = strings.TrimSpace(line); line != "" && line[0] != '#' {
-			values = append(values, line)
-		}
-	}
-	if values == nil {
-		return nil, errors.New("there is no line with a value in it")
-	}
-	return values, nil
 }
 
 // Files are files that belong together, such as a certificate and its key.
@@ -102,6 +76,16 @@ func (f *Files) Check() (changed bool, err error) {
 		err = f.take(texts)
 	}
 	return true, err
+}
+
+// LogChange is Check that logs a change of one file: what is in it, and the flag that names it.
+func (f *Files) LogChange(log *slog.Logger, what, flag string) {
+	switch changed, err := f.Check(); {
+	case err != nil:
+		log.Warn(what+": those before stay", "error", fmt.Errorf("--%s: %w", flag, err))
+	case changed:
+		log.Info(what, "file", f.paths[0])
+	}
 }
 
 // maxMebibytes is far more than any of the files has: limits for 100,000 users are 3 MiB.

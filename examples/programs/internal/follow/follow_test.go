@@ -6,7 +6,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -59,18 +58,5 @@ func TestCheck(t *testing.T) {
 	}
 	if taken != "2" {
 		t.Errorf("took %q", taken)
-	}
-}
-
-func TestLines(t *testing.T) {
-	got, err := Lines([]byte("# hosts\n a:1 \r\n\n\tb:2\n#c:3"))
-	if want := []string{"a:1", "b:2"}; err != nil || !slices.Equal(got, want) {
-		t.Errorf("got %q, %v, want %q", got, err, want)
-	}
-	if got, err := Lines([]byte("# nothing\n")); err == nil {
-		t.Errorf("got %q of a file without a value", got)
-	}
-	if _, err := Path([]string{"a:1", "file:x"}); err == nil {
-		t.Error("a file beside a value is taken")
 	}
 }

@@ -138,7 +138,7 @@ func readCalls(t *testing.T) (written lines, loose map[string]bool) {
 // messageAt is which argument of a call is the message; its keys are after skip more.
 var messageAt = map[string]struct{ message, skip int }{
 	"Debug": {0, 0}, "Info": {0, 0}, "Warn": {0, 0}, "Error": {0, 0},
-	"Log": {2, 0}, "LogAttrs": {2, 0}, "Write": {1, 2}, "NewRecord": {2, 1},
+	"Log": {2, 0}, "LogAttrs": {2, 0}, "Write": {1, 2},
 }
 
 func readCall(call *ast.CallExpr, written lines, loose map[string]bool) {
@@ -154,6 +154,11 @@ func readCall(call *ast.CallExpr, written lines, loose map[string]bool) {
 		if f.Name == "append" && len(call.Args) > 1 {
 			maps.Insert(loose, maps.All(keysOf(call.Args[1:])))
 		}
+	}
+	if name == "LogChange" { // of follow.Files
+		what, _ := textOf(call.Args[1])
+		written.add(what, "file")
+		written.add(what+": those before stay", "error")
 	}
 	at, ok := messageAt[name]
 	if !ok || len(call.Args) <= at.message {

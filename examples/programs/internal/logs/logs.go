@@ -14,29 +14,26 @@ import (
 
 // Flags are the flags about the log.
 type Flags struct {
-	format string
-	level  *levelFlag
+	format, level string
 }
 
 // Add adds the flags to a command.
 func (f *Flags) Add(set *pflag.FlagSet) {
 	set.Var(cli.NewChoice(&f.format, "text", "text", "json"), "log-format", "how the lines of the log are written: as key=value, or each as a JSON object")
-	f.level = new(levelFlag)
-	set.Var(f.level, "log-level", "the least important lines that are written; or file:PATH of a file that holds one of these words, and may change")
+	set.Var(cli.NewChoice(&f.level, "info", "debug", "info", "warn", "error"), "log-level", "the least important lines that are written")
 }
 
 // New returns the logger that the flags ask for; Add was called before.
 func (f *Flags) New(w io.Writer) *slog.Logger {
-	o := &slog.HandlerOptions{ReplaceAttr: replaceText}
-	o.Level = f.level
+	var level slog.Level
+	_ = level.UnmarshalText([]byte(f.level)) // it knows all the choices
+	o := &slog.HandlerOptions{ReplaceAttr: replaceText, Level: level}
 	w = escapingWriter{w}
-	var h slog.Handler = slog.NewTextHandler(w, o)
 	if f.format == "json" {
 		o.ReplaceAttr = replaceJSON
-		h = slog.NewJSONHandler(w, o)
+		return slog.New(slog.NewJSONHandler(w, o))
 	}
-	f.level.log.Store(slog.New(h))
-	return slog.New(h)
+	return slog.New(slog.NewTextHandler(w, o))
 }
 
 // escapingWriter writes lines with escapes for what does not print. A line of JSON means the

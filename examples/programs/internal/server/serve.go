@@ -19,7 +19,6 @@ import (
 
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
 	"github.com/causewayproject/causeway/examples/programs/internal/command"
-	"github.com/causewayproject/causeway/examples/programs/internal/follow"
 	"github.com/causewayproject/causeway/examples/programs/internal/logs"
 	"github.com/causewayproject/causeway/examples/programs/internal/management"
 	"github.com/causewayproject/causeway/tunnel"
@@ -210,9 +209,6 @@ func (f *serveFlags) run(ctx context.Context, stderr io.Writer) error {
 		return fmt.Errorf("%s: %w", f.state, err)
 	}
 	p.watch = newWatcher(p)
-	if peers := f.replicas.file; peers != nil {
-		p.watch.add(func() { peers.check(log) })
-	}
 	if f.limits != "" {
 		if err := p.followLimits(f.limits); err != nil {
 			return fmt.Errorf("--limits: %w", err)
@@ -349,12 +345,11 @@ func (p *program) run(ctx context.Context, end context.CancelFunc, services []se
 type replicaFlags struct {
 	name, service string
 	addresses     cli.List
-	file          *peersFile // of addresses; nil if it is no file
 }
 
 func (f *replicaFlags) add(set *pflag.FlagSet) {
 	set.StringVar(&f.name, "name", "", "`name` of this server among its replicas; default: the host's, and with --peers a random one")
-	set.Var(&f.addresses, "peers", "`address` of the other replicas: host:port, whose name may stand for all of them, or a wss URL (a private authority of its certificate: in SSL_CERT_FILE); several are allowed. Or file:PATH of a file with an address a line, which may change")
+	set.Var(&f.addresses, "peers", "`address` of the other replicas: host:port, whose name may stand for all of them, or a wss URL (a private authority of its certificate: in SSL_CERT_FILE); several are allowed")
 	set.StringVar(&f.service, "peers-service", "", "`name` of a Service, in the namespace of the --secrets, whose endpoints are the replicas; instead of --peers")
 }
 
@@ -367,15 +362,7 @@ func (f *replicaFlags) check(state *stateFlags) error {
 	case strings.ContainsFunc(f.name, func(r rune) bool { return !unicode.IsPrint(r) || unicode.IsSpace(r) || r == '|' }):
 		return cli.Mistake("--name %q holds a space, a bar or a character that does not print", f.name)
 	}
-	path, err := follow.Path(f.addresses)
-	if err != nil {
-		return cli.Mistake("--peers: %v", err)
-	}
-	if path == "" {
-		return checkServers("--peers", f.addresses)
-	}
-	f.file, err = openPeers(path)
-	return err
+	return checkServers("--peers", f.addresses)
 }
 
 // configurePeers makes the server find its replicas.
@@ -385,8 +372,6 @@ func (f *replicaFlags) configurePeers(server *tunnel.Server, st *state) {
 		server.Name, _ = os.Hostname()
 	}
 	switch st := st.secrets; {
-	case f.file != nil:
-		server.Peers = f.file
 	case len(f.addresses) > 0:
 		server.Peers = tunnel.StaticPeers(f.addresses)
 	case f.service != "":

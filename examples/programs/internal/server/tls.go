@@ -7,7 +7,6 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
-	"fmt"
 	"io/fs"
 	"strings"
 	"sync/atomic"
@@ -97,14 +96,7 @@ func (p *program) followClientCAs(g *gateway.Gateway, file string) error {
 	if err != nil {
 		return err
 	}
-	p.watch.add(func() {
-		switch changed, err := files.Check(); {
-		case err != nil:
-			p.log.Warn("client authorities: those before stay", "error", fmt.Errorf("--door-client-ca: %w", err))
-		case changed:
-			p.log.Info("client authorities", "file", file)
-		}
-	})
+	p.watch.add(func() { files.LogChange(p.log, "client authorities", "door-client-ca") })
 	g.TLS.ClientAuth, g.TLS.ClientCAs = tls.VerifyClientCertIfGiven, current.Load().pool
 	first := g.TLS.Clone() // without GetConfigForClient
 	g.TLS.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
@@ -135,14 +127,7 @@ func (p *program) followLimits(file string) error {
 	if err != nil {
 		return err
 	}
-	p.watch.add(func() {
-		switch changed, err := files.Check(); {
-		case err != nil:
-			p.log.Warn("limits: those before stay", "error", fmt.Errorf("--limits: %w", err))
-		case changed:
-			p.log.Info("limits", "file", file)
-		}
-	})
+	p.watch.add(func() { files.LogChange(p.log, "limits", "limits") })
 	return nil
 }
 

@@ -1,11 +1,9 @@
 package server
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"io/fs"
 	"strings"
@@ -45,67 +43,39 @@ func (p *program) followCertificate(listener, cert, key string) (*tls.Config, er
 	return &tls.Config{GetCertificate: get}, nil
 }
 
-// clientCAs are the authorities of clients' certificates.
-type clientCAs struct {
-	pool  *x509.CertPool
-	certs [][]byte // DER
-}
-
-func parseClientCAs(text []byte) (*clientCAs, error) {
-	c := &clientCAs{pool: x509.NewCertPool()}
-	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
-		if cert, err := x509.ParseCertificate(block.Bytes); err == nil && block.Type == "CERTIFICATE" {
-			c.pool.AddCert(cert)
-			c.certs = append(c.certs, cert.Raw)
-		}
-	}
-	if c.certs == nil {
-		return nil, errors.New("there is no certificate in it")
-	}
-	return c, nil
-}
-
-// trust reports whether a chain that was verified once is still good.
-func (c *clientCAs) trust(chain []*x509.Certificate, now time.Time) bool {
-	for _, cert := range chain {
-		if now.After(cert.NotAfter) {
-			return false
-		}
-	}
-	last := chain[len(chain)-1].Raw
-	for _, cert := range c.certs {
-		if bytes.Equal(cert, last) {
-			return true
-		}
-	}
-	return false
-}
-
 // followClientCAs has the door ask for certificates of the authorities in the file, and
 // lets their clients in: those that are there when a client asks for a connection, since
 // the TLS of HTTP/2 may have begun long before.
 func (p *program) followClientCAs(g *gateway.Gateway, file string) error {
-	var current atomic.Pointer[clientCAs]
+	var current atomic.Pointer[x509.CertPool]
 	files, err := follow.Open(func(texts [][]byte) error {
-		c, err := parseClientCAs(texts[0])
-		if err == nil {
-			current.Store(c)
+		pool := x509.NewCertPool()
+		if !pool.AppendCertsFromPEM(texts[0]) {
+			return errors.New("there is no certificate in it")
 		}
-		return err
+		current.Store(pool)
+		return nil
 	}, file)
 	if err != nil {
 		return err
 	}
 	p.watch.add(func() { files.LogChange(p.log, "client authorities", "door-client-ca") })
-	g.TLS.ClientAuth, g.TLS.ClientCAs = tls.VerifyClientCertIfGiven, current.Load().pool
+	g.TLS.ClientAuth, g.TLS.ClientCAs = tls.VerifyClientCertIfGiven, current.Load()
 	first := g.TLS.Clone() // without GetConfigForClient
 	g.TLS.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
 		now := first.Clone()
-		now.ClientCAs = current.Load().pool
+		now.ClientCAs = current.Load()
 		return now, nil
 	}
 	g.Authenticate = gateway.FirstOf(func(_ context.Context, c gateway.Credentials) (gateway.Identity, error) {
-		if len(c.Certificates) == 0 || !current.Load().trust(c.Certificates, time.Now()) {
+		if len(c.Certificates) == 0 {
+			return gateway.Identity{}, gateway.ErrCredentials
+		}
+		o := x509.VerifyOptions{Roots: current.Load(), Intermediates: x509.NewCertPool(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
+		for _, cert := range c.Certificates[1:] {
+			o.Intermediates.AddCert(cert)
+		}
+		if _, err := c.Certificates[0].Verify(o); err != nil {
 			return gateway.Identity{}, gateway.ErrCredentials
 		}
 		name := c.Certificates[0].Subject.CommonName

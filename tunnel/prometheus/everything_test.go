@@ -66,8 +66,7 @@ func ofPrograms() []prometheus.Collector {
 		counterOf("causeway_limit_refusals_total", "Connections that a limit has refused, by what it is for and its name in --limits.", "kind", "limit"),
 		counterOf("causeway_limit_wait_seconds_total", "How long connections have waited because of bytesPerSecond, all together, by what the limit is for.", "kind"),
 		counterOf("causeway_token_reviews_total", "Clients of doors whose token was looked at, by result: accepted, refused or unavailable (nobody could decide).", "result"),
-		counterOf("causeway_injector_reviews_total", "Questions of API servers about pods, by answer: injected, unchanged or error.", "result"),
-		histogramOf("causeway_injector_review_duration_seconds", "Duration of answers about pods.", "result"),
+		histogramOf("causeway_injector_review_duration_seconds", "Duration of answers about pods: injected, unchanged or error.", "result"),
 	)
 }
 

@@ -59,23 +59,13 @@ var (
 // The families of an Agent.
 var (
 	agentSessions  = gauge("causeway_agent_sessions", "Sessions with servers; draining ones take no new streams.", "state")
-	agentStreams   = gauge("causeway_agent_streams", "Open relayed connections.")
-	agentReceived  = counter("causeway_agent_received_bytes_total", "Payload that came from servers, without what a session carried after the last scrape that saw it.")
-	agentSent      = counter("causeway_agent_sent_bytes_total", "Payload that went to servers, without what a session carried after the last scrape that saw it.")
 	agentRoundTrip = gauge("causeway_agent_round_trip_seconds", "Round-trip time to servers, the slowest; absent while none was measured.")
 	agentExpires   = gauge("causeway_agent_certificate_expiry_timestamp_seconds", "When the agent's certificate expires; absent until it was connected.")
-	agentOpened    = counter("causeway_agent_sessions_opened_total", "Sessions that were opened.")
-	agentClosed    = counter("causeway_agent_sessions_closed_total", "Sessions that ended, by cause; ok: in order.", "code")
 	agentFailures  = counter("causeway_agent_failures_total", "Attempts to connect, to enrol or to renew that failed.", "op", "code")
-	agentEnrolled  = counter("causeway_agent_enrollments_total", "Certificates that were issued to the agent for a token.")
-	agentRenewed   = counter("causeway_agent_renewals_total", "Certificates that were issued to the agent for its former one.")
 	agentDials     = counter("causeway_agent_dials_total", "Dials of targets, by result; denied: by the agent's policy.", "code")
 	agentDialTook  = quick("causeway_agent_dial_duration_seconds", "Duration of dials of targets, name resolution included.", "result")
 
-	agentFamilies = []family.Family{
-		agentSessions, agentStreams, agentReceived, agentSent, agentRoundTrip, agentExpires, agentOpened, agentClosed,
-		agentFailures, agentEnrolled, agentRenewed, agentDials, agentDialTook,
-	}
+	agentFamilies = []family.Family{agentSessions, agentRoundTrip, agentExpires, agentFailures, agentDials, agentDialTook}
 )
 
 // The families of a Gateway.

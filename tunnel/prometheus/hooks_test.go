@@ -2,6 +2,7 @@ package prometheus_test
 
 import (
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -13,11 +14,11 @@ import (
 // The embedder's hooks are called, all of them, once, with what the tunnel says.
 func TestHooksCallThrough(t *testing.T) {
 	t.Run("server", func(t *testing.T) { checkThrough(t, (&metrics.Server{}).Hooks) })
-	t.Run("agent", func(t *testing.T) { checkThrough(t, (&metrics.Agent{}).Hooks) })
+	t.Run("agent", func(t *testing.T) { checkThrough(t, (&metrics.Agent{}).Hooks, "Connected", "Disconnected", "Enrolled", "Renewed") })
 	t.Run("gateway", func(t *testing.T) { checkThrough(t, (&metrics.Gateway{}).Hooks) })
 }
 
-func checkThrough[H any](t *testing.T, wrap func(H) H) {
+func checkThrough[H any](t *testing.T, wrap func(H) H, uncounted ...string) {
 	var next H
 	calls := map[string][][]reflect.Value{}
 	fields := reflect.ValueOf(&next).Elem()
@@ -50,11 +51,11 @@ func checkThrough[H any](t *testing.T, wrap func(H) H) {
 				t.Errorf("%s: got argument %d %v, want %v", name, a, arg, args[a])
 			}
 		}
-		if alone.Field(i).IsNil() {
-			t.Errorf("%s is not counted", name)
-			continue
+		if alone.Field(i).IsNil() != slices.Contains(uncounted, name) {
+			t.Errorf("%s: got it counted: %t", name, !alone.Field(i).IsNil())
+		} else if !alone.Field(i).IsNil() {
+			alone.Field(i).Call(args)
 		}
-		alone.Field(i).Call(args)
 	}
 }
 

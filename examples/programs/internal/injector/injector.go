@@ -201,7 +201,7 @@ func newAskedLog(log *slog.Logger) *logs.Sampler {
 
 func (p *program) hooks() webhook.Hooks {
 	return webhook.Hooks{Reviewed: func(r webhook.Review) {
-		p.reviews.count(r)
+		p.reviews.WithLabelValues(resultOf(r)).Observe(r.Took.Seconds())
 		level := slog.LevelInfo
 		args := []any{"namespace", printable.Text(r.Namespace, maxName), "pod", printable.Text(r.Name, maxName), "reason", string(r.Reason),
 			"containers", printable.Text(strings.Join(r.Injected, ","), maxNames), "dryRun", r.DryRun, "duration", r.Took}

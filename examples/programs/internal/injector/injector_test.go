@@ -158,8 +158,8 @@ func TestRun(t *testing.T) {
 	if _, renewed := f.mustAsk(address); renewed == serial {
 		t.Error("got the same certificate, want the renewed one")
 	}
-	clitest.CheckMetrics(t, "http://"+p.Await(`for=health address=(\S+)`)+"/metrics", `causeway_injector_reviews_total{result="injected"} 5`,
-		`causeway_injector_reviews_total{result="error"} 0`, `causeway_certificate_expiry_timestamp_seconds{listener="listen"} `)
+	clitest.CheckMetrics(t, "http://"+p.Await(`for=health address=(\S+)`)+"/metrics", `causeway_injector_review_duration_seconds_count{result="injected"} 5`,
+		`causeway_injector_review_duration_seconds_count{result="error"} 0`, `causeway_certificate_expiry_timestamp_seconds{listener="listen"} `)
 	if err := p.Stop(); err != nil {
 		t.Errorf("got %v, want nil", err)
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
@@ -34,7 +35,7 @@ type program struct {
 	scope   *proxyconfig.Injector // without proxies
 	handler *webhook.Handler
 	used    atomic.Bool // the handler has a configuration
-	reviews reviewMetrics
+	reviews *prometheus.HistogramVec
 	asked   *logs.Sampler
 
 	mu         sync.Mutex       // guards the field below

@@ -52,7 +52,7 @@ func newServer(ctx context.Context, f *program, log *slog.Logger) (*server, erro
 		}
 	}
 	s := &server{log: log, used: &f.used, delay: f.delay,
-		metrics: management.MetricsHandler(&f.reviews, metrics.Certificates{"listen": certificate.Get})}
+		metrics: management.MetricsHandler(f.reviews, metrics.Certificates{"listen": certificate.Get})}
 	s.reviews = webhook.Server{Handler: f.handler, TLS: config, Grace: f.drain, ErrorLog: stdlog.New(httpErrors{f.asked}, "", 0),
 		Refused: func(status int, err error) { f.hooks().Reviewed(webhook.Review{Status: status, Err: err}) }}
 	if s.l, err = new(net.ListenConfig).Listen(ctx, "tcp", f.listen); err != nil {

@@ -14,7 +14,9 @@ import (
 // The embedder's hooks are called, all of them, once, with what the tunnel says.
 func TestHooksCallThrough(t *testing.T) {
 	t.Run("server", func(t *testing.T) { checkThrough(t, (&metrics.Server{}).Hooks) })
-	t.Run("agent", func(t *testing.T) { checkThrough(t, (&metrics.Agent{}).Hooks, "Connected", "Disconnected", "Enrolled", "Renewed") })
+	t.Run("agent", func(t *testing.T) {
+		checkThrough(t, (&metrics.Agent{}).Hooks, "Connected", "Disconnected", "Enrolled", "Renewed")
+	})
 	t.Run("gateway", func(t *testing.T) { checkThrough(t, (&metrics.Gateway{}).Hooks) })
 }
 

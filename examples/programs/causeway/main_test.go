@@ -140,7 +140,7 @@ func TestFlagValues(t *testing.T) {
 		{"propagator --managed-by a\tb", "--managed-by: a valid label"},
 		{"propagator --node-cidr x", `--node-cidr entry 0 "x"`},
 		{"server --grace -1s", "--grace must not be less than zero"},
-		{"noproxy cluster --pods x --services y", `--services entry 0 "y": not a network such as 10.0.0.0/8 or 2001:db8::/32; --pods entry 0 "x"`},
+		{"proxyconfig --pods x --services y", `--services entry 0 "y": not a network such as 10.0.0.0/8 or 2001:db8::/32; --pods entry 0 "x"`},
 		{"proxyconfig --https u:canary@h", "--https: "},
 		{"proxyconfig --no-proxy http://u:canary@h", "--no-proxy: "},
 		{"proxyconfig --pods 10.0.0.0/33", `--pods entry 0 "10.0.0.0/33"`},
@@ -177,12 +177,12 @@ func TestVersion(t *testing.T) {
 // Completion lists commands and the values of flags.
 func TestCompletion(t *testing.T) {
 	for args, want := range map[string]string{
-		"__complete doc":                              "doctor",
-		"__complete proxyconfig --credentials ":       "machines",
-		"__complete proxyconfig --format sys":         "systemd",
-		"__complete noproxy lint --for u":             "undici",
-		"__complete noproxy cluster --layout giantsw": "giantswarm",
-		"completion bash":                             "__start_causeway",
+		"__complete doc":                          "doctor",
+		"__complete proxyconfig --credentials ":   "machines",
+		"__complete proxyconfig --format sys":     "systemd",
+		"__complete noproxy lint --for u":         "undici",
+		"__complete proxyconfig --layout giantsw": "giantswarm",
+		"completion bash":                         "__start_causeway",
 	} {
 		fields := strings.Fields(args)
 		if strings.HasSuffix(args, " ") {

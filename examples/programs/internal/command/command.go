@@ -125,7 +125,7 @@ func LogCertificate(log *slog.Logger, listener string, now *tls.Certificate, err
 var ClusterFlags = []string{
 	"noproxy: cluster: PodCIDRs", "--pods", "noproxy: cluster: ServiceCIDRs", "--services",
 	"noproxy: cluster: NodeCIDRs", "--nodes", "noproxy: cluster: ControlPlaneHosts", "--control-plane",
-	"noproxy: cluster: ServiceDomain", "--domain", "noproxy: cluster: Region", "--region", "noproxy: cluster: Extra", "--extra",
+	"noproxy: cluster: ServiceDomain", "--domain", "noproxy: cluster: Region", "--region",
 }
 
 // Choice adds a flag that takes one of a few values, which completion lists. Its usage

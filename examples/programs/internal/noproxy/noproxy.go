@@ -19,10 +19,11 @@ import (
 )
 
 const long = `Answers what a no_proxy list means, and to whom: which entry decides (explain), where curl,
-Python or a JVM read it in another way than Go (lint), and what a cluster needs (cluster).
+Python or a JVM read it in another way than Go (lint). causeway proxyconfig prints the list
+that a cluster needs.
 
 With --json each command writes JSON. No command resolves names or opens connections, and
-none shows credentials that someone put into a list, but for the list of a cluster itself.`
+none shows credentials that someone put into a list.`
 
 // Command returns the command.
 func Command() *cobra.Command {
@@ -31,7 +32,7 @@ func Command() *cobra.Command {
 		Short:   "say what a no_proxy list means, and to which program",
 		Long:    long,
 		Example: "  causeway noproxy explain --list '.example.com,10.0.0.0/8' registry.example.com 10.1.2.3:443",
-	}, explainCommand(), lintCommand(), clusterCommand())
+	}, explainCommand(), lintCommand())
 }
 
 func writeJSON(w io.Writer, v any) error {
@@ -86,26 +87,6 @@ func writeFindings(w io.Writer, findings []noproxy.Finding) error {
 	rows := [][]string{{"CONSUMER", "ENTRY", "TEXT", "DOES", "WRITE"}}
 	for _, f := range findings {
 		rows = append(rows, []string{f.Consumer.String(), indexText(f.Index), f.Text, f.Does, f.Write})
-	}
-	return writeTable(w, rows)
-}
-
-// writeCluster writes the list on the first line, for scripts.
-func writeCluster(w io.Writer, r clusterResult) error {
-	fmt.Fprintf(w, "%s\n\n", r.List)
-	if r.For != "" {
-		if len(r.Findings) == 0 {
-			return nil
-		}
-		return writeFindings(w, r.Findings)
-	}
-	rows := [][]string{{"ENTRY", "FROM", "LEFT OUT"}}
-	for _, e := range r.Entries {
-		out := e.Skipped
-		if e.Within != "" {
-			out = "within " + e.Within
-		}
-		rows = append(rows, []string{e.Text, e.From, out})
 	}
 	return writeTable(w, rows)
 }

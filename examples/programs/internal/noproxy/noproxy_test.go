@@ -52,36 +52,6 @@ jvm       3      10.96.0.0/12  sends https://10.96.0.0/ through the proxy, where
 		{"lint without findings", []string{"lint", "--for", "curl,requests", "--list", "localhost,127.0.0.1,::1,svc,10.96.0.0/12"}, `
 no findings
 `, nil},
-		{"cluster", []string{"cluster", "--services", "10.96.0.0/12", "--pods", "10.244.0.0/16,0.0.0.0/0", "--extra", "a.com", "--extra", "b.com"}, `
-localhost,127.0.0.1,svc,cluster.local,cluster.local.,kubernetes,kubernetes.default,10.96.0.0/12,10.244.0.0/16,a.com,b.com
-
-ENTRY               FROM                                      LEFT OUT
-localhost           every cluster                             -
-127.0.0.1           every cluster                             -
-svc                 every cluster                             -
-cluster.local       Cluster.ServiceDomain                     -
-cluster.local.      Cluster.ServiceDomain                     -
-kubernetes          every cluster                             -
-kubernetes.default  every cluster                             -
-10.96.0.0/12        Cluster.ServiceCIDRs                      -
-10.96.0.1           Cluster.ServiceCIDRs: kubernetes Service  within 10.96.0.0/12
-10.96.0.10          Cluster.ServiceCIDRs: DNS                 within 10.96.0.0/12
-10.244.0.0/16       Cluster.PodCIDRs                          -
-0.0.0.0/0           Cluster.PodCIDRs                          it covers every address of its family
-a.com               Cluster.Extra                             -
-b.com               Cluster.Extra                             -
-`, nil},
-		{"cluster for a consumer", []string{"cluster", "--services", "10.96.0.0/12", "--for", "wget"}, `
-localhost,127.0.0.1,svc,cluster.local,cluster.local.,kubernetes,kubernetes.default,10.96.0.1,10.96.0.10
-
-CONSUMER  ENTRY  TEXT          DOES                                                            WRITE
-wget      7      10.96.0.0/12  cannot be told, and sends https://10.96.0.0/ through the proxy  the addresses that matter, one by one
-`, nil},
-		{"cluster in Giant Swarm's order", []string{"cluster", "--layout", "giantswarm", "--services", "100.64.0.0/13", "--pods", "100.96.0.0/11", "--control-plane", "178.170.32.59",
-			"--extra", "172.16.0.0/16,internal.corpdomain.net,example.com", "--for", "go"}, `
-cluster.local,100.64.0.0/13,100.96.0.0/11,178.170.32.59,172.16.0.0/16,internal.corpdomain.net,example.com,svc,127.0.0.1,localhost
-
-`, nil},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -123,17 +93,6 @@ func TestRunJSON(t *testing.T) {
 	if findings == nil || len(findings) != 0 {
 		t.Errorf("lint without findings: got %v, want an empty array", findings)
 	}
-
-	var result clusterResult
-	runJSON(t, &result, nil, "cluster", "--json", "--services", "10.96.0.0/12", "--for", "jvm")
-	l, err := noproxy.Cluster{ServiceCIDRs: []string{"10.96.0.0/12"}}.List()
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, reported := l.For(noproxy.JVM)
-	if diff := cmp.Diff(clusterResult{List: text, For: "jvm", Entries: l, Findings: reported}, result); diff != "" {
-		t.Errorf("cluster (-want +got):\n%s", diff)
-	}
 }
 
 func runJSON(t *testing.T, into any, want error, args ...string) {
@@ -169,9 +128,6 @@ func TestUsageErrors(t *testing.T) {
 		{[]string{"lint", "--list", strings.Repeat("a,", 3000) + strings.Repeat("::1 ", 500)}, "--list has 4501 parts"},
 		{[]string{"lint", "--list", "a.com", "b.com"}, `unexpected argument "b.com"`},
 		{[]string{"lint", "--list", "a.com", "--for", "curl,netscape"}, `--for: noproxy: unknown consumer "netscape", want one of [go curl wget urllib requests ruby undici jvm]`},
-		{[]string{"cluster", "x"}, `unexpected argument "x"`},
-		{[]string{"cluster", "--layout", "x"}, `"--layout" flag: want merged or giantswarm`},
-		{[]string{"cluster", "--for", "x"}, `"--for" flag: want go, curl, wget, urllib, requests, ruby, undici or jvm`},
 	}
 	for _, tt := range tests {
 		t.Run(strings.Join(tt.args, " "), func(t *testing.T) {
@@ -188,19 +144,10 @@ func TestUsageErrors(t *testing.T) {
 	}
 }
 
-func TestInvalidCluster(t *testing.T) {
-	var out bytes.Buffer
-	err := run(t, []string{"cluster", "--pods", "10.0.0.0/99"}, &out)
-	var mistake cli.UsageError
-	if !errors.As(err, &mistake) || !strings.Contains(err.Error(), `--pods entry 0 "10.0.0.0/99"`) {
-		t.Errorf("got %v, want an error about --pods", err)
-	}
-}
-
 func TestHelp(t *testing.T) {
-	for _, args := range [][]string{{"explain", "-h"}, {"lint", "-h"}, {"cluster", "-h"}} {
+	for _, args := range [][]string{{"explain", "-h"}, {"lint", "-h"}} {
 		var out bytes.Buffer
-		if err := run(t, args, &out); err != nil || !strings.Contains(out.String(), "--list") && !strings.Contains(out.String(), "--pods") {
+		if err := run(t, args, &out); err != nil || !strings.Contains(out.String(), "--list") {
 			t.Errorf("run(%q): got %v and %q", args, err, out.String())
 		}
 	}

@@ -401,7 +401,6 @@ func (b *agentBed) testHostNetwork(t *testing.T) {
 func (b *agentBed) testFlags(t *testing.T) {
 	flags := [][]string{
 		{"--host-network"},
-		{"--toleration", "node-role.kubernetes.io/control-plane:NoSchedule,a=b,*"},
 		{"--api-server", "[fd00::1]:7443"},
 		{"--allow", "*.svc:9090,10.0.0.0/8:1-1024"},
 		{"--proxy", "http://user:p%40ss@proxy.example.com:3128", "--no-proxy", "10.0.0.0/8,.corp.example.com"},

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/spf13/pflag"
-	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/causewayproject/causeway/examples/deploy"
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
@@ -20,10 +19,9 @@ import (
 
 // podFlags are the flags of enroll that say where the pod of a manifest runs.
 type podFlags struct {
-	hostNetwork bool
-	tolerations cli.List
-	apiServer   string
-	replicas    int
+	hostNetwork           bool
+	apiServer, host, port string // "": its Service
+	replicas              int
 }
 
 const (
@@ -33,96 +31,30 @@ const (
 
 func (f *podFlags) addFlags(set *pflag.FlagSet) {
 	set.BoolVar(&f.hostNetwork, "host-network", false, "have the pod of a manifest on its node's network, before there is a network plugin")
-	set.Var(&f.tolerations, "toleration", "`taint` that the pod of a manifest tolerates: KEY[=VALUE][:EFFECT], or * for all; several are allowed")
 	set.StringVar(&f.apiServer, "api-server", "", "`address` host:port of the cluster's API server, in a manifest; default: its Service")
 	set.IntVar(&f.replicas, "replicas", defaultReplicas, "`number` of pods in a manifest")
 }
 
 func (f *podFlags) isSet() bool {
-	return f.hostNetwork || len(f.tolerations) > 0 || f.apiServer != "" || f.replicas != defaultReplicas
+	return f.hostNetwork || f.apiServer != "" || f.replicas != defaultReplicas
 }
 
-// podConfig is what podFlags say.
-type podConfig struct {
-	hostNetwork bool
-	tolerations []toleration
-	host        string // of the API server; "": its Service's
-	port        int
-	replicas    int
-}
-
-// toleration is one of a pod. If value is "", it is for every value; if effect is "",
-// for every effect; if key is "", for every taint.
-type toleration struct{ key, value, effect string }
-
-var taintEffects = []string{"NoSchedule", "PreferNoSchedule", "NoExecute"}
-
-func (f *podFlags) read() (c podConfig, err error) {
+// check reads the flags.
+func (f *podFlags) check() error {
 	if f.replicas < 1 || f.replicas > maxReplicas {
-		return c, cli.Mistake("--replicas %d: want 1 to %d", f.replicas, maxReplicas)
-	}
-	c.hostNetwork, c.replicas = f.hostNetwork, f.replicas
-	if f.hostNetwork { // a node without a network plugin is not ready
-		c.tolerations = append(c.tolerations, toleration{key: "node.kubernetes.io/not-ready"})
-	}
-	for _, text := range f.tolerations {
-		t, err := readToleration(text)
-		if err != nil {
-			return c, cli.Mistake("--toleration %q: %v", text, err)
-		}
-		if !slices.Contains(c.tolerations, t) {
-			c.tolerations = append(c.tolerations, t)
-		}
+		return cli.Mistake("--replicas %d: want 1 to %d", f.replicas, maxReplicas)
 	}
 	if f.apiServer == "" {
-		return c, nil
+		return nil
 	}
-	if err := hostport.CheckAddress(f.apiServer); err != nil {
-		return c, cli.Mistake("--api-server %q is not HOST:PORT", f.apiServer)
+	err := hostport.CheckAddress(f.apiServer)
+	if err == nil {
+		f.host, f.port, err = net.SplitHostPort(f.apiServer)
 	}
-	host, port, err := net.SplitHostPort(f.apiServer)
 	if err != nil {
-		return c, cli.Mistake("--api-server %q is not HOST:PORT", f.apiServer)
+		return cli.Mistake("--api-server %q is not HOST:PORT", f.apiServer)
 	}
-	c.host = host
-	c.port, err = strconv.Atoi(port)
-	return c, err
-}
-
-// readToleration reads a taint in the form that kubectl taint takes.
-func readToleration(text string) (t toleration, err error) {
-	if text == "*" {
-		return t, nil
-	}
-	if i := strings.LastIndexByte(text, ':'); i >= 0 {
-		t.effect = text[i+1:]
-		text = text[:i]
-		if !slices.Contains(taintEffects, t.effect) {
-			return t, fmt.Errorf("the effect is not %s", strings.Join(taintEffects, ", "))
-		}
-	}
-	t.key, t.value, _ = strings.Cut(text, "=")
-	if wrong := validation.IsQualifiedName(t.key); len(wrong) > 0 {
-		return t, fmt.Errorf("the key: %s", wrong[0])
-	}
-	if wrong := validation.IsValidLabelValue(t.value); len(wrong) > 0 {
-		return t, fmt.Errorf("the value: %s", wrong[0])
-	}
-	return t, nil
-}
-
-func (t toleration) yaml() string {
-	lines := []string{"operator: Exists"}
-	if t.value != "" {
-		lines = []string{"operator: Equal", fmt.Sprintf("value: %q", t.value)} // a label's
-	}
-	if t.key != "" {
-		lines = append([]string{fmt.Sprintf("key: %q", t.key)}, lines...)
-	}
-	if t.effect != "" {
-		lines = append(lines, "effect: "+t.effect)
-	}
-	return "      - " + strings.Join(lines, "\n        ") + "\n"
+	return nil
 }
 
 // renderManifest writes the base of the agent, changed to what the flags say, and the
@@ -186,6 +118,13 @@ const hostStatus = "8081"
 func (b *baseText) useHostNetwork() {
 	b.replace("    pod-security.kubernetes.io/enforce: restricted\n", "    pod-security.kubernetes.io/enforce: privileged # hostNetwork\n")
 	b.replace("      serviceAccountName: tunnel-agent\n", "      serviceAccountName: tunnel-agent\n      hostNetwork: true\n      dnsPolicy: Default # the node's: there may be no DNS in the cluster yet\n")
+	b.replace("      enableServiceLinks: false\n", `      enableServiceLinks: false
+      tolerations:
+      - key: node.kubernetes.io/not-ready # which a node without a network plugin is
+        operator: Exists
+      - key: node-role.kubernetes.io/control-plane
+        operator: Exists
+`)
 	b.replace("        - --status=:8080\n", "        - --status=127.0.0.1:"+hostStatus+"\n")
 	b.replace("          containerPort: 8080\n", "          containerPort: "+hostStatus+"\n          hostPort: "+hostStatus+"\n          hostIP: 127.0.0.1\n")
 	for _, path := range []string{"/healthz", "/readyz"} {
@@ -199,7 +138,7 @@ func (b *baseText) useHostNetwork() {
 	b.text = rest + "# There is no NetworkPolicy: none applies to a pod on its node's network. What the\n# agent may connect to is for the node's firewall.\n"
 }
 
-// addPod adds arguments, variables and tolerations.
+// addPod adds arguments and variables.
 func (b *baseText) addPod(d agentConfig) {
 	args, env := "", ""
 	if patterns := d.Patterns(); patterns != "" {
@@ -208,8 +147,8 @@ func (b *baseText) addPod(d agentConfig) {
 	address := ""
 	switch {
 	case d.Pod.host != "":
-		address = quote.Container(net.JoinHostPort(d.Pod.host, strconv.Itoa(d.Pod.port)))
-		env = fmt.Sprintf("        - name: KUBERNETES_SERVICE_HOST\n          value: %s\n        - name: KUBERNETES_SERVICE_PORT\n          value: \"%d\"\n",
+		address = quote.Container(net.JoinHostPort(d.Pod.host, d.Pod.port))
+		env = fmt.Sprintf("        - name: KUBERNETES_SERVICE_HOST\n          value: %s\n        - name: KUBERNETES_SERVICE_PORT\n          value: \"%s\"\n",
 			b.quoted("--api-server", quote.Container(d.Pod.host)), d.Pod.port)
 	case d.Pod.hostNetwork: // the node's DNS does not know the name
 		address = "[$(KUBERNETES_SERVICE_HOST)]:$(KUBERNETES_SERVICE_PORT)"
@@ -220,29 +159,18 @@ func (b *baseText) addPod(d agentConfig) {
 	}
 	const before = "        env:\n"
 	b.replace(before, args+before+env)
-	if tolerations := d.Pod.tolerationLines(); tolerations != "" {
-		const before = "      enableServiceLinks: false\n"
-		b.replace(before, before+tolerations)
-	}
-}
-
-// tolerationLines are those of a pod; "" for none.
-func (c podConfig) tolerationLines() (text string) {
-	for _, t := range c.tolerations {
-		text += t.yaml()
-	}
-	if text != "" {
-		text = "      tolerations:\n" + text
-	}
-	return text
 }
 
 // portLines are the ports of the NetworkPolicy beside those of DNS and of the API
 // server that the base names.
 func portLines(d agentConfig) string {
-	ports := []targetPattern{{from: d.Proxy.port, to: d.Proxy.port}, {from: d.Pod.port, to: d.Pod.port}}
+	ports := []targetPattern{{from: d.Proxy.port, to: d.Proxy.port}}
+	texts := []string{d.Pod.port}
 	for _, address := range d.Invitation.Servers {
 		_, text, _ := splitAddress(address)
+		texts = append(texts, text)
+	}
+	for _, text := range texts {
 		port, _ := strconv.Atoi(text) // enroll has checked it
 		ports = append(ports, targetPattern{from: port, to: port})
 	}

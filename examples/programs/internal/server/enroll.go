@@ -45,11 +45,9 @@ The manifest needs no volume: the agent keeps its certificate in a Secret, which
 share. There are two pods, or --replicas: connections go through all of them. The agent's
 NetworkPolicy allows DNS, the ports of the servers and of the proxy, 443 and 6443 of the API
 server, and those of --allow. A control plane without a network plugin takes an agent with
-
-  --host-network --toleration node-role.kubernetes.io/control-plane
-
-It then uses the node's network and DNS, in a namespace whose pod security is privileged;
-its status is on the node's loopback, port 8081; and it tolerates nodes that are not ready.
+--host-network. It then uses the node's network and DNS, in a namespace whose pod security is
+privileged; its status is on the node's loopback, port 8081; and it tolerates nodes that are
+not ready, and those of the control plane.
 It has no NetworkPolicy, since none would apply to it. A node has room for one such pod: a
 cluster of one node takes --replicas 1. If the plugin replaces kube-proxy, add
 --api-server, since the API server's Service is not there either.`
@@ -94,7 +92,7 @@ func enrollCommand() *cobra.Command {
 	set.StringVar(&e.proxy, "proxy", "", "`URL` of the proxy that leads the agent out, or direct; default: its environment's")
 	set.Var(&e.noProxy, "no-proxy", "`list` of hosts, as in NO_PROXY, that --proxy is not for")
 	set.Var(&e.allow, "allow", "`pattern` host:port of targets, for the agent's --allow; several are allowed; not in env and secret")
-	e.pod.addFlags(set)
+	e.agent.Pod.addFlags(set)
 	return cmd
 }
 
@@ -110,7 +108,6 @@ type enrollment struct {
 	proxy   string
 	noProxy cli.List
 	allow   cli.List
-	pod     podFlags
 	agent   agentConfig
 }
 
@@ -180,8 +177,8 @@ func (e *enrollment) checkAgent() (err error) {
 		return cli.Mistake("--join makes a manifest without a secret, and the proxy has a user or a password: leave it out, and give the agent CAUSEWAY_PROXY from a Secret")
 	case len(e.allow) > 0 && (e.format == "env" || e.format == "secret"):
 		return cli.Mistake("--allow is an argument of the agent: with --format %s, give it there", e.format)
-	case e.format != "manifest" && e.pod.isSet():
-		return cli.Mistake("--host-network, --toleration, --api-server and --replicas are for --format manifest")
+	case e.format != "manifest" && e.agent.Pod.isSet():
+		return cli.Mistake("--host-network, --api-server and --replicas are for --format manifest")
 	}
 	if err := quote.CheckWord(e.agent.Image); err != nil {
 		return cli.Mistake("--image %v", err)
@@ -200,8 +197,7 @@ func (e *enrollment) checkAgent() (err error) {
 	if e.agent.Allow, err = readTargets(e.allow); err != nil {
 		return err
 	}
-	e.agent.Pod, err = e.pod.read()
-	return err
+	return e.agent.Pod.check()
 }
 
 // An agent that has not enrolled can be revoked, too: a Store may have forgotten it.
@@ -313,7 +309,7 @@ type agentConfig struct {
 	Proxy            agentProxy
 	Allow            []targetPattern
 	Image, Namespace string
-	Pod              podConfig
+	Pod              podFlags
 	Audience         string // of the token to join with; "": the invitation has a token
 }
 

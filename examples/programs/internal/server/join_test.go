@@ -324,7 +324,7 @@ func TestJoinManifest(t *testing.T) {
 		t.Errorf("not registered: %v", err)
 	}
 	join(t, "add", cluster, "--state", dir, "--issuer", kubernetesIssuer, "--jwks", newTokenSigner(t).jwksFile(t))
-	out, err := enroll("--format", "manifest", "--host-network", "--toleration", "*")
+	out, err := enroll("--format", "manifest", "--host-network")
 	if err != nil {
 		t.Fatal(err)
 	}

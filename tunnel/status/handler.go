@@ -3,15 +3,10 @@ package status
 import (
 	"bytes"
 	"cmp"
-	"compress/gzip"
 	"context"
-	"crypto/sha256"
 	"embed"
-	"encoding/hex"
 	"html/template"
 	"net/http"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -56,8 +51,12 @@ func (h *Handler) registerPaths() {
 	h.mux = http.NewServeMux()
 	h.mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) { h.servePage(w, r, "page.html") })
 	h.mux.HandleFunc("GET /live", func(w http.ResponseWriter, r *http.Request) { h.servePage(w, r, "main") })
-	for _, f := range files {
-		h.mux.HandleFunc("GET /"+f.name, f.serveFile)
+	for name, kind := range files {
+		h.mux.HandleFunc("GET /"+name, func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Cache-Control", "no-cache")
+			w.Header().Set("Content-Type", kind) // a machine may have others
+			http.ServeFileFS(w, r, content, name)
+		})
 	}
 }
 
@@ -97,39 +96,9 @@ func (h *Handler) servePage(w http.ResponseWriter, r *http.Request, template str
 	if template != "main" && q.Cluster != "" && p.Detail == nil && p.AllFailures == 0 { // an update that fails would be an error on the console
 		code = http.StatusNotFound
 	}
-	writeBody(w, r, code, "text/html; charset=utf-8", text.Bytes())
-}
-
-// writeBody writes the body, compressed if the client accepts gzip.
-func writeBody(w http.ResponseWriter, r *http.Request, code int, kind string, body []byte) {
-	header := w.Header()
-	header.Set("Content-Type", kind)
-	header.Add("Vary", "Accept-Encoding")
-	if takesGzip(r) {
-		var small bytes.Buffer
-		z := gzip.NewWriter(&small)
-		z.Write(body)
-		z.Close()
-		body = small.Bytes()
-		header.Set("Content-Encoding", "gzip")
-	}
-	header.Set("Content-Length", strconv.Itoa(len(body)))
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(code)
-	w.Write(body)
-}
-
-// takesGzip reads Accept-Encoding (RFC 9110, 12.5.3). A quality of zero refuses
-// gzip, which no browser does.
-func takesGzip(r *http.Request) bool {
-	for _, text := range r.Header.Values("Accept-Encoding") {
-		for entry := range strings.SplitSeq(text, ",") {
-			coding, quality, _ := strings.Cut(strings.TrimSpace(entry), ";")
-			if strings.TrimSpace(coding) == "gzip" {
-				return strings.Trim(strings.TrimSpace(quality), "q=0.") != "" || quality == ""
-			}
-		}
-	}
-	return false
+	w.Write(text.Bytes())
 }
 
 const (
@@ -200,34 +169,9 @@ var content embed.FS
 
 var templates = template.Must(template.New("").Funcs(template.FuncMap{"breakable": breakableHTML}).ParseFS(content, "page.html"))
 
-// file is a file that the page loads. Its ETag changes with the text: a browser
-// asks each time, and keeps what it has until then.
-type file struct {
-	name, kind, tag string
-	text            []byte
-}
-
-var files = []file{
-	newFile("page.css", "text/css; charset=utf-8"),
-	newFile("page.js", "text/javascript; charset=utf-8"),
-	newFile("icon.svg", "image/svg+xml"),
-}
-
-func newFile(name, kind string) file {
-	text, err := content.ReadFile(name)
-	if err != nil {
-		panic(err) // it is embedded
-	}
-	sum := sha256.Sum256(text)
-	return file{name, kind, `W/"` + hex.EncodeToString(sum[:8]) + `"`, text}
-}
-
-func (f file) serveFile(w http.ResponseWriter, r *http.Request) {
-	w.Header().Set("Cache-Control", "no-cache")
-	w.Header().Set("ETag", f.tag)
-	if r.Header.Get("If-None-Match") == f.tag {
-		w.WriteHeader(http.StatusNotModified)
-		return
-	}
-	writeBody(w, r, http.StatusOK, f.kind, f.text)
+// files are what the page loads, and their kinds.
+var files = map[string]string{
+	"page.css": "text/css; charset=utf-8",
+	"page.js":  "text/javascript; charset=utf-8",
+	"icon.svg": "image/svg+xml",
 }

@@ -1,8 +1,6 @@
 package status_test
 
 import (
-	"compress/gzip"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -98,51 +96,5 @@ func TestMounted(t *testing.T) {
 	}
 	if found < 10 {
 		t.Errorf("got %d links, want more", found)
-	}
-}
-
-func TestGzip(t *testing.T) {
-	f := fleet{server("a", session("c", "1"))}
-	h := &status.Handler{Fleet: f.get}
-	for _, tt := range []struct {
-		accept string
-		want   bool
-	}{
-		{"", false}, {"gzip", true}, {"br, gzip;q=0.5", true}, {"gzip; q=1.0", true},
-		{"gzip;q=0", false}, {"gzip;q=0.000", false}, {"br", false}, {"x-gzip", false},
-	} {
-		for _, uri := range []string{"/", "/page.js"} {
-			r := httptest.NewRequest("GET", uri, nil)
-			r.Header.Set("Accept-Encoding", tt.accept)
-			w := httptest.NewRecorder()
-			h.ServeHTTP(w, r)
-			if got := w.Header().Get("Content-Encoding") == "gzip"; got != tt.want || w.Header().Get("Vary") != "Accept-Encoding" {
-				t.Errorf("%s, Accept-Encoding %q: got %v, want %v, and Vary", uri, tt.accept, got, tt.want)
-			}
-			if !tt.want {
-				continue
-			}
-			z, err := gzip.NewReader(w.Body)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if text, err := io.ReadAll(z); err != nil || string(text) != request(h, "GET", uri).Body.String() {
-				t.Errorf("%s: got %q, %v; want what comes without gzip", uri, text, err)
-			}
-		}
-	}
-}
-
-func TestETag(t *testing.T) {
-	h := &status.Handler{}
-	tag := request(h, "GET", "/page.css").Header().Get("ETag")
-	for given, want := range map[string]int{tag: http.StatusNotModified, `W/"other"`: http.StatusOK, "": http.StatusOK} {
-		r := httptest.NewRequest("GET", "/page.css", nil)
-		r.Header.Set("If-None-Match", given)
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, r)
-		if w.Code != want || tag == "" || (w.Body.Len() == 0) != (want == http.StatusNotModified) {
-			t.Errorf("If-None-Match %q: got %d with %d bytes, want %d", given, w.Code, w.Body.Len(), want)
-		}
 	}
 }

@@ -1,5 +1,5 @@
 // Quickstart reaches a Kubernetes API server through proxies and a tunnel, with a
-// kubeconfig Secret as Cluster API expects it, and prints what each step took.
+// kubeconfig Secret as Cluster API expects it, and prints what came of it.
 //
 // It needs nothing but itself: it starts a stand-in for an API server, at an address that
 // only its proxies can reach; an HTTP, an HTTPS and a SOCKS5 proxy; and a tunnel, which is
@@ -57,25 +57,24 @@ func run(ctx context.Context, w io.Writer) error {
 	fmt.Fprintf(w, "The API server is a stand-in in this process: it knows /version, /readyz and namespaces.\n"+
 		"Only the proxies and the tunnel, in the same process, lead to its address, %s:%d.\n\n", standInHost, standInPort)
 	var failed []error
-	var attempts []attempt
-	for _, r := range d.routes {
-		a := d.try(ctx, r)
-		attempts = append(attempts, a)
-		if a.err != nil {
-			failed = append(failed, fmt.Errorf("%s: %w", r.name, a.err))
-		}
-	}
-	printTable(w, attempts)
-
-	fmt.Fprintln(w)
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	for _, r := range d.failingRoutes() {
-		a := d.try(ctx, r)
-		if a.err == nil {
-			failed = append(failed, fmt.Errorf("%s: reached the API server, which it must not", r.name))
-			continue
+	fmt.Fprintln(tw, "ROUTE\tAPI SERVER")
+	for _, r := range d.routes {
+		answer, err := d.try(ctx, r)
+		if err != nil {
+			failed = append(failed, fmt.Errorf("%s: %w", r.name, err))
+			answer = "FAILED: " + shortError(err).Error()
 		}
-		fmt.Fprintf(tw, "%s\t%v\n", r.name, shortError(a.err))
+		fmt.Fprintf(tw, "%s\t%s\n", r.name, answer)
+	}
+	tw.Flush()
+	fmt.Fprintln(w)
+	for _, r := range d.failingRoutes() {
+		if _, err := d.try(ctx, r); err != nil {
+			fmt.Fprintf(tw, "%s\t%v\n", r.name, shortError(err))
+		} else {
+			failed = append(failed, fmt.Errorf("%s: reached the API server, which it must not", r.name))
+		}
 	}
 	tw.Flush()
 	fmt.Fprintf(w, "\n%s", next)

@@ -86,8 +86,8 @@ func (o *ipv6) kubeconfig(t *testing.T, proxy *url.URL) []byte {
 // A real API server is reached by each kind of proxy, and quickstart's stand-ins work.
 func (o *ipv6) testRoutes(t *testing.T) {
 	ca := o.write(t, "proxy-ca.pem", o.Squid.CA.CertPEM())
-	doctor := func(name string, proxy *url.URL, flags ...string) []string {
-		return append([]string{"causeway", "doctor", "--kubeconfig", o.write(t, name, o.kubeconfig(t, proxy))}, flags...)
+	doctor := func(name string, proxy *url.URL) []string {
+		return []string{"causeway", "doctor", "--kubeconfig", o.write(t, name, o.kubeconfig(t, proxy))}
 	}
 	reached := []string{"the API server is reached: " + bed.KubeVersion()}
 	for _, tt := range []struct {
@@ -96,12 +96,12 @@ func (o *ipv6) testRoutes(t *testing.T) {
 		want []string
 	}{
 		{"squid", doctor("by-squid", o.Squid.URL()), reached},
-		{"squid, TLS", doctor("by-squid-tls", o.Squid.TLSURL(), "--proxy-ca", ca), reached},
+		{"squid, TLS", doctor("by-squid-tls", o.Squid.TLSURL()), reached},
 		{"dante", doctor("by-dante", o.Dante.URL()), reached},
 		{"stand-ins", []string{"quickstart"}, []string{"HTTP proxy ", "HTTPS proxy ", "SOCKS5 proxy ", "TUNNEL ", "readyz ok", "network is unreachable"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			out, err := o.Client.Run(t.Context(), bed.Command{Argv: append([]string{o.path(tt.argv[0])}, tt.argv[1:]...)})
+			out, err := o.Client.Run(t.Context(), bed.Command{Argv: append([]string{o.path(tt.argv[0])}, tt.argv[1:]...), Env: []string{"SSL_CERT_FILE=" + ca}})
 			if err != nil {
 				t.Fatalf("%v\n%s", err, out)
 			}

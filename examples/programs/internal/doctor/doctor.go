@@ -4,8 +4,6 @@ package doctor
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -75,9 +73,6 @@ func Command() *cobra.Command {
 			if o.timeout <= 0 {
 				return cli.Mistake("--timeout must be more than zero, such as 15s")
 			}
-			if err := o.readProxyCA(); err != nil {
-				return err
-			}
 			if parts := strings.Split(o.cluster, "/"); o.cluster != "" && (len(parts) != 2 || slices.Contains(parts, "")) {
 				return cli.Mistake("--capi-cluster %q is not NAMESPACE/NAME", o.cluster)
 			}
@@ -88,7 +83,6 @@ func Command() *cobra.Command {
 	set.StringVar(&o.kubeconfig, "kubeconfig", "", "the kubeconfig `file`; without it KUBECONFIG, or ~/.kube/config")
 	set.StringVar(&o.context, "context", "", "the `name` of the context; without it the current one")
 	set.StringVar(&o.cluster, "capi-cluster", "", "`NAMESPACE/NAME` of a Cluster of Cluster API: --kubeconfig is the management cluster's, the kubeconfig is the one in the Cluster's Secret, and notes say what causeway provider was told and what it thinks")
-	set.StringVar(&o.proxyCA, "proxy-ca", "", "PEM `file` of the CA of an https proxy, in place of what the kubeconfig says; without it the kubeconfig's extension, or this machine's roots")
 	set.DurationVar(&o.timeout, "timeout", 15*time.Second, "how long all of it may take")
 	set.BoolVar(&o.json, "json", false, "write the report as JSON")
 	return cmd
@@ -96,28 +90,9 @@ func Command() *cobra.Command {
 
 // options are the flags.
 type options struct {
-	kubeconfig, context, cluster, proxyCA string
-	timeout                               time.Duration
-	json                                  bool
-
-	proxyTLS *tls.Config // of proxyCA; nil without
-}
-
-// readProxyCA reads the file of --proxy-ca.
-func (o *options) readProxyCA() error {
-	if o.proxyCA == "" {
-		return nil
-	}
-	text, err := os.ReadFile(o.proxyCA)
-	if err != nil {
-		return cli.Mistake("--proxy-ca: %v", err)
-	}
-	roots := x509.NewCertPool()
-	if !roots.AppendCertsFromPEM(text) {
-		return cli.Mistake("--proxy-ca: %s holds no PEM certificate", o.proxyCA)
-	}
-	o.proxyTLS = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}
-	return nil
+	kubeconfig, context, cluster string
+	timeout                      time.Duration
+	json                         bool
 }
 
 // diagnosis is what --json prints. docs/troubleshooting.md has its fields.
@@ -167,38 +142,10 @@ func diagnose(ctx context.Context, o options) diagnosis {
 			return diagnosis{Context: o.context, Notes: append([]string{}, about...), Report: unreadableReport(err, time.Since(began))}
 		}
 	}
-	opts := probe.Options{}
-	if o.proxyTLS != nil && proxyScheme(config) == "https" {
-		opts.ProxyTLS = o.proxyTLS
-	}
-	d := diagnosis{Context: config.CurrentContext, Notes: about, Report: opts.Run(ctx, config)}
-	nameProxyCA(&d.Report)
+	d := diagnosis{Context: config.CurrentContext, Report: probe.Run(ctx, config)}
 	d.OK = d.Report.OK()
-	if o.proxyTLS != nil && opts.ProxyTLS == nil {
-		d.Notes = append(d.Notes, "--proxy-ca is not used: proxy-url in the kubeconfig names no https proxy.")
-	}
-	if n := environmentNotes(config, d.Report, os.Getenv); n != nil {
-		d.Notes = append(d.Notes, n...)
-	}
+	d.Notes = append(about, environmentNotes(config, d.Report, os.Getenv)...)
 	return d
-}
-
-// proxyScheme returns the scheme of the current context's proxy.
-func proxyScheme(config *clientcmdapi.Config) string {
-	current := config.Contexts[config.CurrentContext]
-	if current == nil || config.Clusters[current.Cluster] == nil {
-		return ""
-	}
-	scheme, _, _ := strings.Cut(config.Clusters[current.Cluster].ProxyURL, "://")
-	return strings.ToLower(scheme)
-}
-
-// nameProxyCA adds the flag to the advice about a proxy's certificate that is not trusted.
-func nameProxyCA(r *probe.Report) {
-	var unknown x509.UnknownAuthorityError
-	if s := r.Failed(); s != nil && s.Phase == probe.PhaseProxyTLS && errors.As(s.Err, &unknown) {
-		s.Advice += " To try a CA here: --proxy-ca FILE."
-	}
 }
 
 var errNoKubeconfig = errors.New("there is no kubeconfig, or it is empty")

@@ -241,21 +241,9 @@ func TestProxyCA(t *testing.T) {
 	}
 	s := proxytest.Serve(l, (&proxytest.HTTP{}).Handle)
 	t.Cleanup(s.Close)
-	direct := c.file(t)
 	c.config.Clusters["prod"].ProxyURL = "https://" + s.Addr()
-	path, file := c.file(t), filepath.Join(t.TempDir(), "ca.pem")
-	if err := os.WriteFile(file, ca.CertPEM(), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	out, err := doctor(t, "--kubeconfig", path)
-	if want := "To try a CA here: --proxy-ca FILE."; err == nil || !strings.Contains(out, want) || !strings.Contains(out, `issued by "office"`) {
-		t.Errorf("got %v of\n%s\nwant %q", err, out, want)
-	}
-	if out, err := doctor(t, "--kubeconfig", path, "--proxy-ca", file); err != nil || strings.Contains(out, "--proxy-ca") {
-		t.Errorf("got %v of\n%s", err, out)
-	}
-	out, err = doctor(t, "--kubeconfig", direct, "--proxy-ca", file)
-	if want := "--proxy-ca is not used: proxy-url in the kubeconfig names no https proxy."; err != nil || !strings.Contains(out, want) {
+	out, err := doctor(t, "--kubeconfig", c.file(t))
+	if want := "Add the proxy's CA to this machine's roots"; err == nil || !strings.Contains(out, want) || !strings.Contains(out, `issued by "office"`) {
 		t.Errorf("got %v of\n%s\nwant %q", err, out, want)
 	}
 }
@@ -322,8 +310,6 @@ func TestUsage(t *testing.T) {
 	}{
 		{[]string{"x"}, `unexpected argument "x"`},
 		{[]string{"--timeout", "0s"}, "--timeout must be more than zero, such as 15s"},
-		{[]string{"--proxy-ca", "/nonexistent/ca"}, "--proxy-ca: open /nonexistent/ca: no such file or directory"},
-		{[]string{"--proxy-ca", "doctor.go"}, "--proxy-ca: doctor.go holds no PEM certificate"},
 		{[]string{"--capi-cluster", "prod"}, `--capi-cluster "prod" is not NAMESPACE/NAME`},
 		{[]string{"--verbose"}, "unknown flag --verbose"},
 	} {

@@ -14,8 +14,8 @@ import (
 	"github.com/causewayproject/causeway/tunnel/egress"
 )
 
-// testRender: kubeadm and kustomize take what "egress render" prints, and make of it what
-// it prints for the manifest itself.
+// testRender: kubeadm takes what "egress render" prints, and makes of it what it prints for
+// the manifest itself.
 func testRender(t *testing.T, program string) {
 	gateway := []string{"--image", "causeway:test", "--gateway", "http://gateway.example.com:3128"}
 	render := func(phase egress.Phase, args ...string) string {
@@ -32,33 +32,9 @@ func testRender(t *testing.T, program string) {
 			if got, err := egress.PhaseOf(manifest); got != phase || err != nil {
 				t.Errorf("kubeadm: got the phase %s, %v of\n%s", got, err, manifest)
 			}
-			dir := t.TempDir()
-			writeFile(t, filepath.Join(dir, "base", "kustomization.yaml"), "resources: [deployment.yaml]")
-			writeFile(t, filepath.Join(dir, "base", "deployment.yaml"), hostedDeployment)
-			writeFile(t, filepath.Join(dir, "egress", "kustomization.yaml"), render(phase, "--deployment", "hosted/prod-apiserver", "--credentials-secret", "prod-tunnel-route"))
-			writeFile(t, filepath.Join(dir, "kustomization.yaml"), "resources: [base]\ncomponents: [egress]")
-			out, err := exec.CommandContext(t.Context(), filepath.Join(os.Getenv(bed.BinEnv), "kubectl"), "kustomize", dir).CombinedOutput()
-			if err != nil {
-				t.Fatalf("kustomize: %v\n%s", err, out)
-			}
-			if got, err := egress.PhaseOf(out); got != phase || err != nil {
-				t.Errorf("kustomize: got the phase %s, %v of\n%s", got, err, out)
-			}
 		})
 	}
 }
-
-const hostedDeployment = `apiVersion: apps/v1
-kind: Deployment
-metadata: {name: prod-apiserver, namespace: hosted}
-spec:
-  selector: {matchLabels: {app: a}}
-  template:
-    metadata: {labels: {app: a}}
-    spec:
-      containers:
-      - {name: kube-apiserver, image: kube-apiserver, command: [kube-apiserver, --secure-port=6443]}
-`
 
 // kubeadmManifest returns the manifest of kube-apiserver that kubeadm writes with a part of
 // a KubeadmConfig.

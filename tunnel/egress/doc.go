@@ -4,9 +4,8 @@
 // names (see [Configuration]).
 //
 // A cluster comes to use it in phases that can be taken back. [Sidecar.SetPhase] changes the
-// manifest of a static pod or of a Deployment, [Sidecar.Component] and
-// [Sidecar.KubeadmConfig] render the same for kustomize and for kubeadm. "causeway egress
-// set" makes a report before and a check after each switch.
+// manifest of a static pod or of a Deployment, and [Sidecar.KubeadmConfig] renders the same
+// for kubeadm. "causeway egress set" makes a report before and a check after each switch.
 //
 // kube-apiserver uses the selection "cluster", which is the one that goes through the
 // Sidecar, for kubelets, for the Services of webhooks and of aggregated APIs, and for the

@@ -170,8 +170,7 @@ func TestSetPhaseErrors(t *testing.T) {
 	}
 }
 
-// What kubeadm makes of the patches is what SetPhase makes of the manifest. A component of
-// kustomize has the same patches, for the template.
+// What kubeadm makes of the patches is what SetPhase makes of the manifest.
 func TestPatches(t *testing.T) {
 	for _, phase := range egress.Phases() {
 		t.Run(string(phase), func(t *testing.T) {
@@ -179,11 +178,9 @@ func TestPatches(t *testing.T) {
 				Files             []struct{ Path, Content string }
 				InitConfiguration struct{ Patches struct{ Directory string } }
 			}
-			var component struct{ Patches []struct{ Patch string } }
 			unmarshal(t, &config)(staticSidecar.KubeadmConfig(phase))
-			unmarshal(t, &component)(staticSidecar.Component(phase, "hosted", "prod-apiserver"))
-			if want := map[egress.Phase]int{egress.PhaseBeside: 1, egress.PhaseOn: 2}[phase]; len(config.Files) != want || len(component.Patches) != want {
-				t.Fatalf("got %+v and %+v, want %d patches", config, component, want)
+			if want := map[egress.Phase]int{egress.PhaseBeside: 1, egress.PhaseOn: 2}[phase]; len(config.Files) != want {
+				t.Fatalf("got %+v, want %d patches", config, want)
 			}
 			patched, err := toJSON(t, read(t, "kube-apiserver.yaml")), error(nil)
 			if len(config.Files) > 0 {
@@ -193,13 +190,6 @@ func TestPatches(t *testing.T) {
 				if dir := config.InitConfiguration.Patches.Directory; filepath.Dir(config.Files[0].Path) != dir {
 					t.Errorf("the files are not in %q", dir)
 				}
-				var d struct{ Spec struct{ Template any } }
-				var pod any
-				unmarshal(t, &d)([]byte(component.Patches[0].Patch), nil)
-				unmarshal(t, &pod)([]byte(config.Files[0].Content), nil)
-				if diff := cmp.Diff(pod, d.Spec.Template); diff != "" {
-					t.Errorf("(-kubeadm +kustomize)\n%s", diff)
-				}
 			}
 			if len(config.Files) > 1 {
 				patch, err := jsonpatch.DecodePatch(toJSON(t, config.Files[1].Content))
@@ -208,9 +198,6 @@ func TestPatches(t *testing.T) {
 				}
 				if patched, err = patch.Apply(patched); err != nil {
 					t.Fatal(err)
-				}
-				if want := strings.Replace(config.Files[1].Content, "/spec/", "/spec/template/spec/", 1); component.Patches[1].Patch != want {
-					t.Errorf("got %s, want %s", component.Patches[1].Patch, want)
 				}
 			}
 			var got, want corev1.Pod

@@ -151,78 +151,36 @@ func (s *Sidecar) volumes() []any {
 
 func (s *Sidecar) flag() string { return configFlag + "=" + path.Join(s.SocketDir(), ConfigName) }
 
-// patches are what SetPhase does to a Pod, or to what has a template of one at prefix: a
-// strategic merge patch with the Sidecar (nil for [PhaseOff]), and for [PhaseOn] a JSON patch
-// (RFC 6902) that adds the flag to the command of the first container.
-func (s *Sidecar) patches(to Phase, prefix string) (pod object, flag []any, err error) {
-	if to == PhaseOff {
-		return nil, nil, nil
-	}
-	if err := s.validate(); err != nil {
-		return nil, nil, err
-	}
-	parts := s.parts()
-	pod = object{"spec": object{
-		"initContainers": parts.initContainers,
-		"containers":     []any{object{"name": apiServerName, "volumeMounts": parts.mounts}},
-		"volumes":        parts.volumes,
-	}}
-	if to == PhaseOn {
-		flag = []any{object{"op": "add", "path": prefix + "/spec/containers/0/command/-", "value": s.flag()}}
-	}
-	return pod, flag, nil
-}
+const patchesDir = "/etc/kubernetes/patches/causeway-egress"
 
 // KubeadmConfig returns what SetPhase does to a static pod, as part of a KubeadmConfig's
-// spec: patches, which kubeadm applies whenever it writes the manifest. The Sidecar runs as
-// User. For [PhaseOff] there are none.
+// spec: patches, which kubeadm applies whenever it writes the manifest. They are a strategic
+// merge patch with the Sidecar, and for [PhaseOn] a JSON patch (RFC 6902) that adds the flag to
+// the command of the first container. The Sidecar runs as User. For [PhaseOff] there are none.
 func (s *Sidecar) KubeadmConfig(to Phase) ([]byte, error) {
-	pod, flag, err := s.patches(to, "")
+	files := []any{}
+	if to == PhaseOff { // kubeadm refuses a directory that is not there
+		return sigsyaml.Marshal(object{"files": files})
+	}
+	err := s.validate()
 	if err != nil {
 		return nil, err
 	}
-	files := []any{}
 	add := func(name string, patch any) {
 		text, marshalErr := sigsyaml.Marshal(patch)
 		err = errors.Join(err, marshalErr)
 		files = append(files, object{"path": patchesDir + "/" + name, "owner": "root:root", "permissions": "0600", "content": string(text)})
 	}
-	config := object{}
-	if pod != nil { // kubeadm refuses a directory that is not there
-		add("kube-apiserver0+strategic.yaml", pod)
-		patches := object{"patches": object{"directory": patchesDir}}
-		config["initConfiguration"], config["joinConfiguration"] = patches, patches
+	parts := s.parts()
+	add("kube-apiserver0+strategic.yaml", object{"spec": object{
+		"initContainers": parts.initContainers,
+		"containers":     []any{object{"name": apiServerName, "volumeMounts": parts.mounts}},
+		"volumes":        parts.volumes,
+	}})
+	if to == PhaseOn {
+		add("kube-apiserver1+json.yaml", []any{object{"op": "add", "path": "/spec/containers/0/command/-", "value": s.flag()}})
 	}
-	if flag != nil {
-		add("kube-apiserver1+json.yaml", flag)
-	}
-	config["files"] = files
-	text, marshalErr := sigsyaml.Marshal(config)
-	return text, errors.Join(err, marshalErr)
-}
-
-const patchesDir = "/etc/kubernetes/patches/causeway-egress"
-
-// Component returns what SetPhase does to a Deployment, as a component of kustomize. The
-// Sidecar runs as User.
-func (s *Sidecar) Component(to Phase, namespace, name string) ([]byte, error) {
-	pod, flag, err := s.patches(to, "/spec/template")
-	if err != nil {
-		return nil, err
-	}
-	patches := []any{}
-	add := func(patch any, target object) {
-		text, marshalErr := sigsyaml.Marshal(patch)
-		err = errors.Join(err, marshalErr)
-		patches = append(patches, object{"patch": string(text), "target": target})
-	}
-	if pod != nil {
-		add(object{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": object{"namespace": namespace, "name": name},
-			"spec": object{"template": pod}}, nil)
-	}
-	if flag != nil {
-		add(flag, object{"kind": "Deployment", "namespace": namespace, "name": name})
-	}
-	text, marshalErr := sigsyaml.Marshal(object{"apiVersion": "kustomize.config.k8s.io/v1alpha1", "kind": "Component", "patches": patches})
+	patches := object{"patches": object{"directory": patchesDir}}
+	text, marshalErr := sigsyaml.Marshal(object{"initConfiguration": patches, "joinConfiguration": patches, "files": files})
 	return text, errors.Join(err, marshalErr)
 }

@@ -37,13 +37,12 @@ func Command() *cobra.Command {
 
 // sidecarFlags are the flags for the fields of an egress.Sidecar.
 type sidecarFlags struct {
-	manifest, deployment string
-	sidecar              egress.Sidecar
+	manifest string
+	sidecar  egress.Sidecar
 }
 
 func (f *sidecarFlags) add(set *pflag.FlagSet) {
 	set.StringVar(&f.manifest, "manifest", "", "`file` of kube-apiserver's manifest")
-	set.StringVar(&f.deployment, "deployment", "", "`NAMESPACE/NAME` of kube-apiserver's Deployment, instead of --manifest")
 	set.StringVar(&f.sidecar.Image, "image", "", "`image` with the program causeway, for the sidecar")
 	set.StringVar(&f.sidecar.Gateway, "gateway", "", "`URL` of the gateway as the sidecar sees it, http or https, without credentials")
 	set.StringVar(&f.sidecar.CredentialsPath, "credentials", "", "`directory` of the machine with the files of the credentials, for a static pod: see egress serve")
@@ -63,10 +62,7 @@ var fieldFlags = []string{
 
 // checkPlace returns a mistake for what does not fit together, or can't be a name.
 func (f *sidecarFlags) checkPlace(static bool) error {
-	namespace, name, _ := strings.Cut(f.deployment, "/")
 	switch {
-	case f.deployment != "" && (len(validation.IsDNS1123Label(namespace)) > 0 || len(validation.IsDNS1123Subdomain(name)) > 0):
-		return cli.Mistake("--deployment %q is not NAMESPACE/NAME", f.deployment)
 	case f.sidecar.CredentialsSecret != "" && len(validation.IsDNS1123Subdomain(f.sidecar.CredentialsSecret)) > 0:
 		return cli.Mistake("--credentials-secret %q is not the name of a Secret", f.sidecar.CredentialsSecret)
 	case !static && f.sidecar.CredentialsPath != "":
@@ -91,8 +87,7 @@ func renderCommand() *cobra.Command {
 		Use:   "render PHASE CLUSTER",
 		Short: "print the manifest of a kube-apiserver in a PHASE, or patches for it",
 		Long: `Prints the --manifest in the phase: that of a static pod or a Deployment. Without --manifest
-it prints patches: with --deployment as a component of kustomize, and without it in the form
-that a KubeadmConfig takes.`,
+it prints patches in the form that a KubeadmConfig takes.`,
 		Example: "  causeway egress render on default/prod --credentials /etc/kubernetes/causeway-egress --gateway https://tunnel.example.com:3129 --image registry.example.com/causeway:1",
 		Args:    command.Args,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -122,18 +117,13 @@ func (f *sidecarFlags) render(phase egress.Phase) (text []byte, err error) {
 		}
 		_ = yaml.Unmarshal(manifest, &object) // SetPhase says what is wrong
 	}
-	static := object.Kind == "Pod" || object.Kind == "" && f.deployment == ""
-	if err := f.checkPlace(static); err != nil {
+	if err := f.checkPlace(object.Kind == "Pod" || f.manifest == ""); err != nil {
 		return nil, err
 	}
-	namespace, name, _ := strings.Cut(f.deployment, "/")
-	switch {
-	case f.manifest != "":
-		text, err = f.sidecar.SetPhase(manifest, phase)
-	case static:
+	if f.manifest == "" {
 		text, err = f.sidecar.KubeadmConfig(phase)
-	default:
-		text, err = f.sidecar.Component(phase, namespace, name)
+	} else {
+		text, err = f.sidecar.SetPhase(manifest, phase)
 	}
 	return text, cli.FieldMistake(err, fieldFlags...)
 }
@@ -141,13 +131,14 @@ func (f *sidecarFlags) render(phase egress.Phase) (text []byte, err error) {
 // placeFlags say where the kube-apiserver is.
 type placeFlags struct {
 	sidecarFlags
-	kubeconfig, management, state string
-	timeout                       time.Duration
-	force, dryRun                 bool
+	deployment, kubeconfig, management, state string
+	timeout                                   time.Duration
+	force, dryRun                             bool
 }
 
 func (f *placeFlags) add(set *pflag.FlagSet) {
 	f.sidecarFlags.add(set)
+	set.StringVar(&f.deployment, "deployment", "", "`NAMESPACE/NAME` of kube-apiserver's Deployment, instead of --manifest")
 	set.StringVar(&f.kubeconfig, "kubeconfig", "", "`file`: an administrator's kubeconfig of the cluster whose kube-apiserver it is; default /etc/kubernetes/admin.conf with --manifest")
 	set.StringVar(&f.state, "state", "", "`directory` for the manifest of the phase before, on the file system of --manifest; default the directory causeway-egress beside that of the manifests")
 	set.StringVar(&f.management, "management-kubeconfig", "", "`file`: a kubeconfig of the cluster that has the Deployment")
@@ -157,7 +148,10 @@ func (f *placeFlags) add(set *pflag.FlagSet) {
 }
 
 func (f *placeFlags) check() error {
+	namespace, name, _ := strings.Cut(f.deployment, "/")
 	switch {
+	case f.deployment != "" && (len(validation.IsDNS1123Label(namespace)) > 0 || len(validation.IsDNS1123Subdomain(name)) > 0):
+		return cli.Mistake("--deployment %q is not NAMESPACE/NAME", f.deployment)
 	case (f.manifest == "") == (f.deployment == ""):
 		return cli.Mistake("exactly one of --manifest and --deployment must be set")
 	case f.deployment != "" && (f.management == "" || f.kubeconfig == ""):

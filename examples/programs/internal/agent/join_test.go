@@ -35,7 +35,7 @@ func TestJoinToken(t *testing.T) {
 		{"no token", "\n", pin, "the file has no token"},
 		{"a variable after the token", "aaa.bbb.ccc\nCAUSEWAY_SERVERS=canary:1", pin, "the file has no token"},
 		{"not a token", "canary", pin, "not a token"},
-		{"a large file", strings.Repeat("canary", 20_000), pin, "longer than 65536 bytes"},
+		{"a large file", strings.Repeat("canary", 200_000), pin, "is too large: want at most 1 MiB"},
 		{"no pin", "aaa.bbb.ccc", "", "CAUSEWAY_PIN"},
 	} {
 		write("token", test.token)

@@ -82,7 +82,8 @@ func (p *fileProxy) currentDialer() (dialer.Dialer, error) {
 	case err != nil:
 		return nil, fmt.Errorf("--invitation: %w", err)
 	}
-	setting := readProxy(string(text))
+	variables := readVariables(string(text))
+	setting := proxySetting{variables[envProxy], variables[envNoProxy]}
 	if p.dialer != nil && setting == p.setting {
 		return p.dialer, nil
 	}
@@ -97,19 +98,14 @@ func (p *fileProxy) currentDialer() (dialer.Dialer, error) {
 	return d, nil
 }
 
-// readProxy returns what an environment file says of the proxy.
-func readProxy(text string) (p proxySetting) {
+// readVariables returns what is in an environment file.
+func readVariables(text string) map[string]string {
+	all := map[string]string{}
 	for line := range strings.Lines(text) {
 		name, value, _ := strings.Cut(strings.TrimPrefix(strings.TrimSpace(line), "export "), "=")
-		value = unquote(value)
-		switch name {
-		case envProxy:
-			p.url = value
-		case envNoProxy:
-			p.noProxy = value
-		}
+		all[name] = unquote(value)
 	}
-	return p
+	return all
 }
 
 // unquote takes off the quotes that an invitation may have around a value.

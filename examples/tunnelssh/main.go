@@ -6,7 +6,8 @@
 // It prints the command that starts the agent, and waits until the agent is connected.
 // It sends the agent an SSH public key made for this run, runs the script from its
 // standard input on the host with the ssh program, and has the key removed. It does not
-// poll: a hook of the server reports the agent, and the agent's answer reports the key.
+// poll: a hook of the server reports the agent, and the agent's answer reports the key. It
+// needs ssh-keygen, too.
 //
 // The host's key is trusted on first use, unless -known-hosts has it.
 package main
@@ -102,7 +103,7 @@ func (f *flags) provisionHost(ctx context.Context, server *tunnel.Server, addr n
 		return err
 	}
 	inv.Servers = []string{cmp.Or(f.advertise, addr.String())}
-	fmt.Fprintf(stderr, "Start the agent where it reaches the host, with a token that is good until %s:\n\n%s causeway-agent -state ./agent-state -allow %s -authorized-keys ~/.ssh/authorized_keys\n\n",
+	fmt.Fprintf(stderr, "Start the agent where it reaches the host, with a token that is good until %s:\n\n%s causeway-agent --state ./agent-state --allow %s --authorized-keys ~/.ssh/authorized_keys\n\n",
 		inv.Expires.Format(time.TimeOnly), strings.ReplaceAll(strings.TrimSpace(inv.Reveal()), "\n", " "), f.host)
 	wait, cancel := context.WithTimeout(ctx, f.timeout)
 	defer cancel()
@@ -117,11 +118,15 @@ func (f *flags) provisionHost(ctx context.Context, server *tunnel.Server, addr n
 		return err
 	}
 	defer os.RemoveAll(dir)
-	public, err := makeKey(filepath.Join(dir, "key"))
+	key := filepath.Join(dir, "key")
+	if text, err := exec.CommandContext(ctx, "ssh-keygen", "-q", "-t", "ecdsa", "-N", "", "-C", "tunnelssh", "-f", key).CombinedOutput(); err != nil {
+		return fmt.Errorf("ssh-keygen: %w: %s", err, text)
+	}
+	public, err := os.ReadFile(key + ".pub")
 	if err != nil {
 		return err
 	}
-	if err := server.Push(wait, f.cluster, tunnel.Payload{Name: "authorized_keys", Data: []byte(public)}); err != nil {
+	if err := server.Push(wait, f.cluster, tunnel.Payload{Name: "authorized_keys", Data: public}); err != nil {
 		return err
 	}
 	fmt.Fprintln(stderr, "the agent took the key")

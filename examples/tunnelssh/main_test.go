@@ -3,16 +3,11 @@ package main
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/x509"
-	"encoding/base64"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -63,7 +58,7 @@ func ssh(args []string) {
 // startAgent runs the agent of the invitation that the program printed.
 func startAgent(t *testing.T, p *clitest.Program, allow string, take func(tunnel.Payload) error) {
 	t.Helper()
-	line := p.Await(`(?m)^(CAUSEWAY_.*) causeway-agent`)
+	line := p.Await(`(?m)^(CAUSEWAY_.*) causeway-agent --state \S+ --allow \S+ --authorized-keys `)
 	inv, err := tunnel.ParseInvitation(strings.ReplaceAll(line, " ", "\n"))
 	if err != nil {
 		t.Fatal(err)
@@ -184,36 +179,4 @@ func TestBadFlags(t *testing.T) {
 			t.Errorf("%q: got %v, want %q", args, err, want)
 		}
 	}
-}
-
-// The line holds the key of the file, in the form of RFC 5656.
-func TestMakeKey(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "key")
-	public, err := makeKey(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	block, _ := pem.Decode(text)
-	key, err := x509.ParseECPrivateKey(block.Bytes)
-	if err != nil {
-		t.Fatal(err)
-	}
-	fields := strings.Fields(public)
-	blob, err := base64.StdEncoding.DecodeString(fields[1])
-	const head = "\x00\x00\x00\x13ecdsa-sha2-nistp256\x00\x00\x00\x08nistp256\x00\x00\x00\x41"
-	if err != nil || !strings.HasPrefix(string(blob), head) || !isPoint(&key.PublicKey, blob[len(head):]) {
-		t.Errorf("got %q, %v; want the key in %s", public, err, file)
-	}
-	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("got %v, %v; want mode 0600", info.Mode(), err)
-	}
-}
-
-func isPoint(key *ecdsa.PublicKey, point []byte) bool {
-	want, err := key.Bytes()
-	return err == nil && bytes.Equal(want, point)
 }

@@ -5,8 +5,9 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"os"
 	"sync"
+
+	"github.com/causewayproject/causeway/internal/smallfile"
 )
 
 // A Certificate is a server's, in two files that are followed: a renewed one is
@@ -39,8 +40,8 @@ func LoadCertificate(certFile, keyFile string, changed func(error)) (*Certificat
 // Get serves as tls.Config's GetCertificate. It reads the files at each call: a
 // handshake is rare, as API servers keep their connections, and costs more.
 func (c *Certificate) Get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-	cert, err1 := os.ReadFile(c.certFile)
-	key, err2 := os.ReadFile(c.keyFile)
+	cert, err1 := smallfile.Read(c.certFile, 1)
+	key, err2 := smallfile.Read(c.keyFile, 1)
 	current, fresh, err := c.take(cert, key, errors.Join(err1, err2))
 	if fresh && c.changed != nil {
 		c.changed(err)

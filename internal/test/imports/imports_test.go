@@ -34,7 +34,7 @@ var arrows = map[string][]string{
 	"/noproxy":                   {},
 	"/proxyconfig":               {"/internal/quote", "/internal/secretname", "/noproxy"},
 	"/proxyconfig/propagate":     {"/internal/clusterapi", "/internal/owner", "/noproxy", "/proxyconfig"},
-	"/proxyconfig/webhook":       {"/proxyconfig", "/internal/admission", "/internal/group", "/internal/turns"},
+	"/proxyconfig/webhook":       {"/proxyconfig", "/internal/admission", "/internal/group", "/internal/smallfile", "/internal/turns"},
 	"/tunnel":                    {"/internal/printable", "/internal/abort", "/internal/admission", "/internal/backoff", "/internal/group", "/internal/hostport", "/internal/mask", "/internal/mux", "/internal/relay", "/internal/smallfile", "/internal/turns", "/tunnel/internal/carrier", "/tunnel/internal/session", "/tunnel/internal/socket", "/tunnel/internal/target", "/tunnel/internal/websocket", "/tunnel/internal/wire"},
 	"/tunnel/internal/carrier":   {"/internal/admission", "/internal/group", "/tunnel/internal/socket", "/tunnel/internal/websocket"},
 	"/tunnel/internal/session":   {"/internal/group", "/internal/mux", "/tunnel/internal/carrier", "/tunnel/internal/socket", "/tunnel/internal/wire"},

@@ -100,16 +100,16 @@ func Require(cmd *cobra.Command, names ...string) error {
 func LoadCertificate(listener, cert, key string, log *slog.Logger) (c *webhook.Certificate, err error) {
 	c, err = webhook.LoadCertificate(cert, key, func(err error) {
 		if err != nil {
-			LogCertificate(log, listener, nil, errors.Unwrap(err))
+			logCertificate(log, listener, nil, errors.Unwrap(err))
 		} else if pair, err := c.Get(nil); err == nil {
-			LogCertificate(log, listener, pair, nil)
+			logCertificate(log, listener, pair, nil)
 		}
 	})
 	return c, errors.Unwrap(err)
 }
 
-// LogCertificate logs what became of a listener's certificate when its files changed.
-func LogCertificate(log *slog.Logger, listener string, now *tls.Certificate, err error) {
+// logCertificate logs what became of a listener's certificate when its files changed.
+func logCertificate(log *slog.Logger, listener string, now *tls.Certificate, err error) {
 	switch {
 	case err != nil:
 		log.Warn("certificate: the one before stays", "for", listener, "error", err)

@@ -146,17 +146,16 @@ func TestDoorFilesAreFollowed(t *testing.T) {
 	}
 	p.Await(`level=WARN msg="certificate: the one before stays" for=connect-tls error="tls: failed to find any PEM data`)
 	p.Await(`level=WARN msg="client authorities: those before stay" error="--door-client-ca: there is no certificate in it"`)
-	if err := os.Remove(filepath.Join(files, "ca.crt")); err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Mkfifo(filepath.Join(files, "ca.crt"), 0o600); err != nil {
-		t.Fatal(err)
+	for _, name := range []string{"ca.crt", "door.crt"} {
+		if err := errors.Join(os.Remove(filepath.Join(files, name)), syscall.Mkfifo(filepath.Join(files, name), 0o600)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	p.Await(`level=WARN msg="client authorities: those before stay" error=.*ca.crt is no file`)
 	if err := dial(first); err != nil {
 		t.Errorf("with a pipe: %v", err)
 	}
-	if err := os.Remove(filepath.Join(files, "ca.crt")); err != nil {
+	if err := errors.Join(os.Remove(filepath.Join(files, "ca.crt")), os.Remove(filepath.Join(files, "door.crt"))); err != nil {
 		t.Fatal(err)
 	}
 	old := newStreams(t, door, &tls.Config{RootCAs: first.Pool(), Certificates: []tls.Certificate{first.Client(cluster)}})

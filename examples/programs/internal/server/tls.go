@@ -19,28 +19,16 @@ import (
 // followCertificate returns TLS with the certificate in the files, which counts from the
 // next handshake on when it changes.
 func (p *program) followCertificate(listener, cert, key string) (*tls.Config, error) {
-	var current atomic.Pointer[tls.Certificate]
-	files, err := follow.Open(func(texts [][]byte) error {
-		pair, err := tls.X509KeyPair(texts[0], texts[1])
-		if err == nil {
-			current.Store(&pair)
-		}
-		return err
-	}, cert, key)
+	c, err := command.LoadCertificate(listener, cert, key, p.log)
 	if err != nil {
 		return nil, err
 	}
-	if until := current.Load().Leaf.NotAfter; time.Now().After(until) {
-		p.log.Warn("certificate has expired", "for", listener, "until", until)
+	if pair, err := c.Get(nil); err == nil && time.Now().After(pair.Leaf.NotAfter) {
+		p.log.Warn("certificate has expired", "for", listener, "until", pair.Leaf.NotAfter)
 	}
-	p.watch.add(func() {
-		if changed, err := files.Check(); changed {
-			command.LogCertificate(p.log, listener, current.Load(), err)
-		}
-	})
-	get := func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return current.Load(), nil }
-	p.metrics.certificates[listener] = get
-	return &tls.Config{GetCertificate: get}, nil
+	p.watch.add(func() { c.Get(nil) }) // for the log, if nobody comes
+	p.metrics.certificates[listener] = c.Get
+	return &tls.Config{GetCertificate: c.Get}, nil
 }
 
 // followClientCAs has the door ask for certificates of the authorities in the file, and

@@ -84,7 +84,7 @@ type flags struct {
 	invitation, joinToken, state, secret, replica, proxy, noProxy, keys, status string
 
 	servers, allow, aliases cli.List
-	targets                 *follow.Files // of --allow; nil if it is no file
+	targets                 *follow.File // of --allow; nil if it is no file
 	grace                   time.Duration
 	log                     logs.Flags
 }
@@ -172,7 +172,7 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		defer close(followed)
 		follow.Run(following, follow.Every, func() { // on SIGHUP, too, which must not end the agent
 			if f.targets != nil {
-				f.targets.LogChange(log, "targets", "allow")
+				f.targets.Check(log, "targets", "allow")
 			}
 		})
 	}()

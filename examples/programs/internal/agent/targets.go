@@ -12,7 +12,7 @@ import (
 )
 
 // openTargets gives the agent the targets of --allow. If they are in a file, it is returned.
-func openTargets(a *tunnel.Agent, allow []string) (*follow.Files, error) {
+func openTargets(a *tunnel.Agent, allow []string) (*follow.File, error) {
 	switch {
 	case !slices.ContainsFunc(allow, func(v string) bool { return strings.HasPrefix(v, "file:") }):
 		a.Targets.Allow = allow
@@ -22,20 +22,20 @@ func openTargets(a *tunnel.Agent, allow []string) (*follow.Files, error) {
 	}
 	path := strings.TrimPrefix(allow[0], "file:")
 	targets := a.Targets // Run reads the Agent's
-	files, err := follow.Open(func(texts [][]byte) (err error) {
-		if targets.Allow, err = readLines(texts[0]); err == nil {
+	file, err := follow.Open(path, func(text []byte) (err error) {
+		if targets.Allow, err = readLines(text); err == nil {
 			err = a.SetTargets(targets)
 		}
 		if err != nil {
 			err = fmt.Errorf("%s: %w", path, err)
 		}
 		return err
-	}, path)
+	})
 	if err != nil {
 		return nil, fmt.Errorf("--allow: %w", err)
 	}
 	a.Targets.Allow = targets.Allow
-	return files, nil
+	return file, nil
 }
 
 // readLines returns the patterns in a file: its lines, without those that are empty or begin

@@ -4,13 +4,10 @@ package follow
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"os/signal"
-	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -38,54 +35,44 @@ func Run(ctx context.Context, every time.Duration, check func()) {
 	}
 }
 
-// Files are files that belong together, such as a certificate and its key.
-type Files struct {
-	paths []string
-	take  func(texts [][]byte) error
-
-	mu   sync.Mutex // guards the field below
-	last string     // what the last reading has given: the texts, or the error's
+// A File is read again. One goroutine uses it.
+type File struct {
+	path string
+	take func(text []byte) error
+	last string // what the last reading has given: the text, or the error's
 }
 
-// Open reads the files and calls take with what they hold. If take returns an error, it
-// must have changed nothing.
-func Open(take func(texts [][]byte) error, paths ...string) (*Files, error) {
-	f := &Files{paths: paths, take: take}
-	_, err := f.Check()
+// Open reads the file and calls take with what it holds. If take returns an error, it must
+// have changed nothing.
+func Open(path string, take func(text []byte) error) (*File, error) {
+	f := &File{path: path, take: take}
+	_, err := f.check()
 	return f, err
 }
 
-// Check reads the files again, and calls take if they have changed. It reports whether
-// they have: an error comes once for each content.
-func (f *Files) Check() (changed bool, err error) {
-	var texts [][]byte
-	var now strings.Builder
-	for _, path := range f.paths {
-		text, readErr := readFile(path)
-		texts = append(texts, text)
-		fmt.Fprintf(&now, "%d %s %v\n", len(text), text, readErr)
-		err = errors.Join(err, readErr)
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if now.String() == f.last {
-		return false, nil
-	}
-	f.last = now.String()
-	if err == nil {
-		err = f.take(texts)
-	}
-	return true, err
-}
-
-// LogChange is Check that logs a change of one file: what is in it, and the flag that names it.
-func (f *Files) LogChange(log *slog.Logger, what, flag string) {
-	switch changed, err := f.Check(); {
+// Check reads the file again, and calls take if it has changed. The log says so, or what is
+// wrong: once for each content. What is in the file, and flag names it.
+func (f *File) Check(log *slog.Logger, what, flag string) {
+	switch changed, err := f.check(); {
 	case err != nil:
 		log.Warn(what+": those before stay", "error", fmt.Errorf("--%s: %w", flag, err))
 	case changed:
-		log.Info(what, "file", f.paths[0])
+		log.Info(what, "file", f.path)
 	}
+}
+
+func (f *File) check() (changed bool, err error) {
+	text, err := smallfile.Read(f.path, maxMebibytes)
+	text = bytes.TrimPrefix(text, byteOrderMark)
+	now := fmt.Sprintf("%s %v", text, err)
+	if now == f.last {
+		return false, nil
+	}
+	f.last = now
+	if err == nil {
+		err = f.take(text)
+	}
+	return true, err
 }
 
 // maxMebibytes is far more than any of the files has: limits for 100,000 users are 3 MiB.
@@ -93,9 +80,3 @@ const maxMebibytes = 16
 
 // byteOrderMark is what some editors begin a file of UTF-8 with.
 var byteOrderMark = []byte("\ufeff")
-
-// readFile returns what is in the file behind a byte order mark.
-func readFile(path string) ([]byte, error) {
-	text, err := smallfile.Read(path, maxMebibytes)
-	return bytes.TrimPrefix(text, byteOrderMark), err
-}

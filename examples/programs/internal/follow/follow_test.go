@@ -1,59 +1,62 @@
 //go:build unix
 
-package follow
+package follow_test
 
 import (
+	"bytes"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/causewayproject/causeway/examples/programs/internal/follow"
 )
 
 // A change is told once, be it good or bad, and what can't be read is one.
 func TestCheck(t *testing.T) {
-	dir := t.TempDir()
-	a, b := filepath.Join(dir, "a"), filepath.Join(dir, "b")
-	write := func(path, text string) {
+	path := filepath.Join(t.TempDir(), "a")
+	write := func(text string) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	write(a, "1")
-	write(b, "1")
+	write("1")
 	var taken string
-	f, err := Open(func(texts [][]byte) error {
-		if string(texts[0]) != string(texts[1]) {
-			return errors.New("they don't match")
+	f, err := follow.Open(path, func(text []byte) error {
+		if string(text) == "wrong" {
+			return errors.New("it is wrong")
 		}
-		taken = string(texts[0])
+		taken = string(text)
 		return nil
-	}, a, b)
+	})
 	if err != nil || taken != "1" {
 		t.Fatalf("got %v, %q", err, taken)
 	}
+	const told, kept = "level=INFO msg=figures file=", `level=WARN msg="figures: those before stay" error="--flag: `
 	for _, step := range []struct {
-		do      func()
-		changed bool
-		err     string
+		do   func()
+		want string // in the one line of the log; "": there is none
 	}{
-		{func() {}, false, ""},
-		{func() { write(a, "2") }, true, "match"},
-		{func() {}, false, ""},
-		{func() { write(b, "2") }, true, ""},
-		{func() { os.Remove(b) }, true, "no such file"},
-		{func() {}, false, ""},
-		{func() { syscall.Mkfifo(b, 0o600) }, true, "is no file"},
-		{func() { os.Remove(b); write(b, "2") }, true, ""},
-		{func() { os.Truncate(b, 16<<20+1) }, true, b + " is too large: want at most 16 MiB"},
-		{func() { write(b, "2") }, true, ""},
-		{func() { write(b, "\ufeff2") }, false, ""}, // an editor's byte order mark
+		{func() {}, ""},
+		{func() { write("wrong") }, kept + "it is wrong"},
+		{func() {}, ""},
+		{func() { write("2") }, told + path},
+		{func() { os.Remove(path) }, "no such file"},
+		{func() {}, ""},
+		{func() { syscall.Mkfifo(path, 0o600) }, "is no file"},
+		{func() { os.Remove(path); write("2") }, told},
+		{func() { os.Truncate(path, 16<<20+1) }, path + " is too large: want at most 16 MiB"},
+		{func() { write("2") }, told},
+		{func() { write("\ufeff2") }, ""}, // an editor's byte order mark
 	} {
 		step.do()
-		changed, err := f.Check()
-		if changed != step.changed || (err == nil) != (step.err == "") || err != nil && !strings.Contains(err.Error(), step.err) {
-			t.Errorf("got %t, %v, want %t, %q", changed, err, step.changed, step.err)
+		var out bytes.Buffer
+		f.Check(slog.New(slog.NewTextHandler(&out, nil)), "figures", "flag")
+		if got := out.String(); (got == "") != (step.want == "") || !strings.Contains(got, step.want) || strings.Count(got, "\n") > 1 {
+			t.Errorf("got %q, want %q", got, step.want)
 		}
 	}
 	if taken != "2" {

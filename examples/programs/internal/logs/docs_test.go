@@ -155,7 +155,7 @@ func readCall(call *ast.CallExpr, written lines, loose map[string]bool) {
 			maps.Insert(loose, maps.All(keysOf(call.Args[1:])))
 		}
 	}
-	if name == "LogChange" { // of follow.Files
+	if name == "Check" && len(call.Args) == 3 { // of follow.File
 		what, _ := textOf(call.Args[1])
 		written.add(what, "file")
 		written.add(what+": those before stay", "error")

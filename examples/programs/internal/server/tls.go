@@ -36,18 +36,18 @@ func (p *program) followCertificate(listener, cert, key string) (*tls.Config, er
 // the TLS of HTTP/2 may have begun long before.
 func (p *program) followClientCAs(g *gateway.Gateway, file string) error {
 	var current atomic.Pointer[x509.CertPool]
-	files, err := follow.Open(func(texts [][]byte) error {
+	authorities, err := follow.Open(file, func(text []byte) error {
 		pool := x509.NewCertPool()
-		if !pool.AppendCertsFromPEM(texts[0]) {
+		if !pool.AppendCertsFromPEM(text) {
 			return errors.New("there is no certificate in it")
 		}
 		current.Store(pool)
 		return nil
-	}, file)
+	})
 	if err != nil {
 		return err
 	}
-	p.watch.add(func() { files.LogChange(p.log, "client authorities", "door-client-ca") })
+	p.watch.add(func() { authorities.Check(p.log, "client authorities", "door-client-ca") })
 	g.TLS.ClientAuth, g.TLS.ClientCAs = tls.VerifyClientCertIfGiven, current.Load()
 	first := g.TLS.Clone() // without GetConfigForClient
 	g.TLS.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
@@ -74,18 +74,18 @@ func (p *program) followClientCAs(g *gateway.Gateway, file string) error {
 
 // followLimits reads the file of --limits, now and when it changes.
 func (p *program) followLimits(file string) error {
-	files, err := follow.Open(func(texts [][]byte) error {
-		c, err := limits.Parse(texts[0])
+	followed, err := follow.Open(file, func(text []byte) error {
+		c, err := limits.Parse(text)
 		if err == nil {
 			p.metrics.limiter.Set(c)
 			p.warnUnknownClusters(c)
 		}
 		return err
-	}, file)
+	})
 	if err != nil {
 		return err
 	}
-	p.watch.add(func() { files.LogChange(p.log, "limits", "limits") })
+	p.watch.add(func() { followed.Check(p.log, "limits", "limits") })
 	return nil
 }
 

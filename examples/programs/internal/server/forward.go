@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"strings"
@@ -89,12 +88,9 @@ func (p *program) forwardConn(ctx context.Context, conn net.Conn, to forward) {
 func (p *program) dial(ctx context.Context, r gateway.Request) (net.Conn, error) {
 	ctx = tunnel.WithCaller(ctx, cmp.Or(r.Client.Name, limits.SourceOf(r.Credentials.Remote)))
 	return p.metrics.limiter.Admit(ctx, r, func(ctx context.Context, metered bool) (net.Conn, error) {
-		early, err := p.headers.header(r.Cluster, r.Address, r.Credentials.Remote)
-		if err != nil {
-			return nil, fmt.Errorf("PROXY header: %w", err)
-		}
+		var early []byte
 		if !metered { // else they count when they are written
-			early = append(early, r.TakeEarly()...)
+			early = r.TakeEarly()
 		}
 		return p.server.Dialer(r.Cluster).DialEarly(ctx, "tcp", r.Address, early)
 	})

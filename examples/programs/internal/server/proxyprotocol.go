@@ -17,7 +17,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
-	"github.com/causewayproject/causeway/internal/hostport"
 	"github.com/causewayproject/causeway/tunnel"
 	"github.com/causewayproject/causeway/tunnel/gateway"
 )
@@ -30,14 +29,13 @@ const (
 // proxyProtocol is the use of HAProxy's PROXY protocol, versions 1 and 2, by which a load
 // balancer names the client of a TCP connection.
 type proxyProtocol struct {
-	from, to cli.List // the flags
+	from cli.List // the flag
 	// networks are those of the load balancers in front of the listeners.
 	networks []netip.Prefix
 }
 
 func (p *proxyProtocol) add(set *pflag.FlagSet) {
 	set.Var(&p.from, "proxy-protocol-from", "`network` of load balancers in front of the listeners, such as 10.0.0.0/24: connections from there have to begin with a PROXY header, version 1 or 2, and the client is who it names; several are allowed; not for --status and --connect-unix; default none")
-	set.Var(&p.to, "proxy-protocol-to", "`CLUSTER/HOST:PORT` of a target, as clients name it, to which connections begin with a PROXY header, version 2, that names the client; several are allowed")
 }
 
 func (p *proxyProtocol) check() error {
@@ -50,15 +48,6 @@ func (p *proxyProtocol) check() error {
 			return cli.Mistake("--proxy-protocol-from %q: whoever connects could name any client: want the networks of the load balancers", text)
 		}
 		p.networks = append(p.networks, network)
-	}
-	for _, text := range p.to {
-		slash := strings.LastIndexByte(text, '/')
-		if slash <= 0 {
-			return cli.Mistake("--proxy-protocol-to %q is not CLUSTER/HOST:PORT", text)
-		}
-		if err := hostport.CheckAddress(text[slash+1:]); err != nil {
-			return cli.Mistake("--proxy-protocol-to %q: %v", text, err)
-		}
 	}
 	return nil
 }
@@ -247,24 +236,6 @@ func (c *clientConn) CloseWrite() error {
 		return errors.ErrUnsupported
 	}
 	return half.CloseWrite()
-}
-
-// header returns what tells the target who its client is; nothing unless the flag says so.
-func (p *proxyProtocol) header(cluster, address string, client net.Addr) ([]byte, error) {
-	if !slices.ContainsFunc(p.to, func(to string) bool { return strings.EqualFold(to, cluster+"/"+address) }) {
-		return nil, nil
-	}
-	header := &proxyproto.Header{Version: 2, Command: proxyproto.LOCAL, TransportProtocol: proxyproto.UNSPEC}
-	if tcp, ok := client.(*net.TCPAddr); ok {
-		to := &net.TCPAddr{IP: net.IPv4zero} // nobody knows the address that the client asked for
-		if tcp.IP.To4() == nil {
-			to.IP = net.IPv6zero
-		}
-		_, port, _ := net.SplitHostPort(address)
-		to.Port, _ = net.LookupPort("tcp", port)
-		header = proxyproto.HeaderProxyFromAddrs(2, tcp, to)
-	}
-	return header.Format()
 }
 
 // headerRefused reports a load balancer's connection whose PROXY header is missing or

@@ -70,7 +70,7 @@ func (s *session) agentText() string {
 	return s.Agent + ", " + s.Replica
 }
 
-type lastError struct{ replica, text string }
+type lastError struct{ Replica, Text string }
 
 // endedSession is the last session of a replica that has none of the cluster any more.
 type endedSession struct {

@@ -206,7 +206,7 @@ func (b *fleetRecord) clusterRow(c *clusterRecord) row {
 		Streams: c.streams, Trip: formatRoundTrip(c.roundTrip),
 	}
 	if len(c.errors) > 0 {
-		v.Error = c.errors[0].text
+		v.Error = c.errors[0].Text
 	}
 	if len(c.sessions) == 0 {
 		v.LastReplicas = c.lastReplicas()
@@ -239,12 +239,10 @@ type clusterDetail struct {
 	row
 	Means    string
 	Dials    fact
-	Errors   []errorRow
+	Errors   []lastError
 	Sessions []sessionRow
 	Lost     []lostRow // who was connected last, if nobody is
 }
-
-type errorRow struct{ Replica, Text string }
 
 type sessionRow struct {
 	Key, Agent, Replica   string
@@ -257,15 +255,12 @@ type sessionRow struct {
 }
 
 func (b *fleetRecord) clusterDetail(c *clusterRecord) *clusterDetail {
-	v := &clusterDetail{row: b.clusterRow(c), Means: stateTexts[c.state].means}
+	v := &clusterDetail{row: b.clusterRow(c), Means: stateTexts[c.state].means, Errors: c.errors}
 	recent := c.recentDials()
 	v.Lost = b.lostRows(c)
 	v.Dials = fact{Name: b.dialsTitle(), Value: fmt.Sprintf("%d, %d failed", recent.dials, recent.failed)}
 	if recent.denied > 0 {
 		v.Dials.Value += fmt.Sprintf(", %d denied", recent.denied)
-	}
-	for _, e := range c.errors {
-		v.Errors = append(v.Errors, errorRow{e.replica, e.text})
 	}
 	for i := range c.sessions {
 		s := &c.sessions[i]

@@ -98,7 +98,7 @@ func (c *clusterRecord) matchesWords(words []string) bool {
 		add(c.seen[i].Remote)
 	}
 	for _, e := range c.errors {
-		add(e.text)
+		add(e.Text)
 	}
 	for _, word := range words {
 		if !strings.Contains(text.String(), word) {

@@ -18,7 +18,7 @@ import (
 type doorFlags struct {
 	connect, connectTLS, socks5, sni string
 	cert, key, clientCA              string
-	sockets, names, audiences        cli.List
+	names, audiences                 cli.List
 	opaque                           bool
 }
 
@@ -30,7 +30,6 @@ func (f *doorFlags) add(set *pflag.FlagSet) {
 	set.StringVar(&f.clientCA, "door-client-ca", "", "PEM `file`: at --connect-tls, a certificate of this authority is as good as a ticket; its common name is the cluster")
 	set.Var(&f.audiences, "door-token-audience", "`name` of the proxies that no other service has: at --connect and --connect-tls, a token for it of the cluster that --kubeconfig leads to, such as a ServiceAccount's, is as good as a ticket, with CLUSTER as the user, if RBAC there lets it connect on clusters/tunnel in cluster.x-k8s.io of that namespace and name; several are allowed")
 	set.BoolVar(&f.opaque, "door-token-opaque", false, "ask about tokens, too, that do not say that they are for a --door-token-audience, such as those of OIDC and of Secrets: it then has to be one of kube-apiserver's own --api-audiences")
-	set.Var(&f.sockets, "connect-unix", "`PATH=CLUSTER`: a proxy on a unix socket: who may open it, such as the cluster's kube-apiserver, needs no ticket; several are allowed")
 	set.StringVar(&f.socks5, "socks5", "", "`address` of a SOCKS5 proxy for clients with a ticket; keep it on loopback")
 	set.StringVar(&f.sni, "sni", "", "`address` that leads TLS by the name that it asks for, see --sni-name")
 	set.Var(&f.names, "sni-name", "`NAME=CLUSTER/HOST:PORT`: where --sni leads a name to, for whoever asks; several are allowed")
@@ -95,17 +94,6 @@ func (p *program) addDoors(ctx context.Context, f *doorFlags, add func(name stri
 		if err != nil {
 			return fmt.Errorf("--door-client-ca: %w", err)
 		}
-	}
-	for _, text := range f.sockets {
-		path, cluster, ok := strings.Cut(text, "=")
-		if !ok || path == "" || cluster == "" {
-			return cli.Mistake("--connect-unix %q is not PATH=CLUSTER", text)
-		}
-		g := p.newGateway("connect-unix:" + path)
-		g.Authenticate = func(context.Context, gateway.Credentials) (gateway.Identity, error) {
-			return gateway.Identity{Name: path, Cluster: cluster}, nil
-		}
-		add("connect-unix", func() (net.Listener, error) { return cli.ListenUnix(ctx, path) }, func(l net.Listener) error { return g.ServeConnect(ctx, l) })
 	}
 	table, err := f.sniTable()
 	if err != nil {

@@ -57,8 +57,7 @@ func with(user *url.Userinfo, proxy string) string {
 	return u.String()
 }
 
-// The doors lead whoever shows a ticket, or a certificate, or may open the
-// socket, and nobody else.
+// The doors lead whoever shows a ticket, or a certificate, and nobody else.
 func TestDoors(t *testing.T) {
 	dir := t.TempDir()
 	ca := pki.NewCA("doors")
@@ -73,8 +72,7 @@ func TestDoors(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "ca.crt"), ca.CertPEM(), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	socket := filepath.Join(dir, "api.sock")
-	p := startServer(t, dir, "--connect", "127.0.0.1:0", "--connect-unix", socket+"="+cluster,
+	p := startServer(t, dir, "--connect", "127.0.0.1:0",
 		"--connect-tls", "127.0.0.1:0", "--door-cert", filepath.Join(dir, "door.crt"), "--door-key", filepath.Join(dir, "door.key"),
 		"--door-client-ca", filepath.Join(dir, "ca.crt"))
 	inv := newInvitation(t, dir, "--server", address(p, "listen"))
@@ -104,7 +102,6 @@ func TestDoors(t *testing.T) {
 		{"TLS, certificate", secure, shown, 0},
 		{"TLS, another cluster's certificate", secure, stranger, 503},
 		{"TLS, nothing", secure, bare, 407},
-		{"socket", "http+unix://" + socket, nil, 0},
 	} {
 		var refusal *dialer.Refusal
 		switch err := through(t, tt.proxy, tt.config); {
@@ -114,11 +111,6 @@ func TestDoors(t *testing.T) {
 			t.Errorf("%s: got %v, want %d", tt.name, err, tt.want)
 		}
 	}
-	p.Await(`for=connect-unix address=` + socket + "\n")
-	if info, err := os.Stat(socket); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("the socket has %v, %v, want mode 0600", info.Mode(), err)
-	}
-	socketDoor := `{door="connect",listener="connect-unix:` + socket + `",`
 	clitest.CheckMetrics(t, "http://"+address(p, "status")+"/metrics",
 		`causeway_tunnel_cluster_sessions{cluster="default/prod"} 1`, `causeway_tunnel_enrollments_total 1`,
 		`causeway_tunnel_dials_total{code="no_agent"} 2`, "causeway_tunnel_authority_expiry_timestamp_seconds ",
@@ -126,7 +118,7 @@ func TestDoors(t *testing.T) {
 		`causeway_gateway_failures_total{door="connect",listener="connect",phase="authenticate",side=""} 1`,
 		`causeway_gateway_failures_total{door="connect",listener="connect-tls",phase="authenticate",side=""} 1`,
 		`causeway_gateway_handshakes{listener="connect",state="waiting"} 0`,
-		`causeway_gateway_dial_duration_seconds_count`+socketDoor+`result="ok"} 1`)
+		`causeway_gateway_dial_duration_seconds_count{door="connect",listener="connect-tls",result="ok"} 2`)
 	second := output(t, "", "ticket", cluster, "--state", dir, "--gateway", plain)
 	name := strings.SplitN(second, ":", 3)[1][len("//"):]
 	if said, want := output(t, second, "ticket", "--revoke", "--state", dir), "the ticket of "+name+" for "+cluster+" is revoked"; !strings.Contains(said, want) {

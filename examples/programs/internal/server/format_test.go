@@ -214,7 +214,6 @@ func TestBadCommands(t *testing.T) {
 		{"serve, address for agents", "--state DIR --listen 192.0.2.1:1", "--listen", false},
 		{"serve, address for WebSockets", "--state DIR --websocket 192.0.2.1:1", "--websocket", false},
 		{"serve, address of a door", "--state DIR --connect 192.0.2.1:1", "--connect", false},
-		{"serve, socket in no directory", "--state DIR --connect-unix /nope/x=a", "--connect-unix: /nope/x: ", false},
 		{"serve, watch", "--watch 0", "--watch", true},
 		{"serve, broken authority", "--state BROKEN", "BROKEN/authority.pem", false},
 		{"serve, scheme to advertise", "--advertise a:1,ftp://b:1", "--advertise: address 2: ", true},

@@ -35,7 +35,7 @@ type proxyProtocol struct {
 }
 
 func (p *proxyProtocol) add(set *pflag.FlagSet) {
-	set.Var(&p.from, "proxy-protocol-from", "`network` of load balancers in front of the listeners, such as 10.0.0.0/24: connections from there have to begin with a PROXY header, version 1 or 2, and the client is who it names; several are allowed; not for --status and --connect-unix; default none")
+	set.Var(&p.from, "proxy-protocol-from", "`network` of load balancers in front of the listeners, such as 10.0.0.0/24: connections from there have to begin with a PROXY header, version 1 or 2, and the client is who it names; several are allowed; not for --status; default none")
 }
 
 func (p *proxyProtocol) check() error {

@@ -49,8 +49,8 @@ not the server runs. Several servers with the same state act as one: a client of
 them reaches the agents of all. In Kubernetes their state is in Secrets (--secrets), and
 they find each other by a Service (--peers-service); examples/deploy deploys them.
 
-Clients that can't be changed use a door: an HTTP proxy (--connect, --connect-tls,
---connect-unix), SOCKS5 (--socks5), a server name (--sni). A ticket says which cluster a
+Clients that can't be changed use a door: an HTTP proxy (--connect,
+--connect-tls), SOCKS5 (--socks5), a server name (--sni). A ticket says which cluster a
 client of the proxies may reach; kubeconfig and ticket make one. In Kubernetes, RBAC can
 say so instead: with --door-token-audience a client shows a token of its ServiceAccount,
 and needs the verb connect on clusters/tunnel in cluster.x-k8s.io.

@@ -68,24 +68,24 @@ func (p *program) newGateway(listener string) *gateway.Gateway {
 }
 
 // addDoors adds a service for each door.
-func (p *program) addDoors(ctx context.Context, f *doorFlags, add func(name string, l func() (net.Listener, error), run func(net.Listener) error)) error {
-	addAddress := func(name, address string, serve func(*gateway.Gateway, context.Context, net.Listener) error, change func(*gateway.Gateway)) {
+func (p *program) addDoors(ctx context.Context, f *doorFlags, add func(name, address string, run func(net.Listener) error)) error {
+	addDoor := func(name, address string, serve func(*gateway.Gateway, context.Context, net.Listener) error, change func(*gateway.Gateway)) {
 		if address == "" {
 			return
 		}
 		g := p.newGateway(name)
 		change(g)
-		add(name, func() (net.Listener, error) { return cli.Listen(ctx, address) }, func(l net.Listener) error { return serve(g, ctx, l) })
+		add(name, address, func(l net.Listener) error { return serve(g, ctx, l) })
 	}
 	byTicket := func(*gateway.Gateway) {}
-	addAddress("connect", f.connect, (*gateway.Gateway).ServeConnect, byTicket)
-	addAddress("socks5", f.socks5, (*gateway.Gateway).ServeSOCKS5, byTicket)
+	addDoor("connect", f.connect, (*gateway.Gateway).ServeConnect, byTicket)
+	addDoor("socks5", f.socks5, (*gateway.Gateway).ServeSOCKS5, byTicket)
 	if f.connectTLS != "" {
 		config, err := p.followCertificate("connect-tls", f.cert, f.key)
 		if err != nil {
 			return fmt.Errorf("--door-cert: %w", err)
 		}
-		addAddress("connect-tls", f.connectTLS, (*gateway.Gateway).ServeConnect, func(g *gateway.Gateway) {
+		addDoor("connect-tls", f.connectTLS, (*gateway.Gateway).ServeConnect, func(g *gateway.Gateway) {
 			g.TLS = config
 			if f.clientCA != "" {
 				err = p.followClientCAs(g, f.clientCA)
@@ -99,7 +99,7 @@ func (p *program) addDoors(ctx context.Context, f *doorFlags, add func(name stri
 	if err != nil {
 		return err
 	}
-	addAddress("sni", f.sni, (*gateway.Gateway).ServeSNI, func(g *gateway.Gateway) {
+	addDoor("sni", f.sni, (*gateway.Gateway).ServeSNI, func(g *gateway.Gateway) {
 		g.Authenticate, g.Route = gateway.Anyone, gateway.ByTable(table)
 	})
 	return nil

@@ -264,22 +264,19 @@ func (p *program) listen(ctx context.Context, f *serveFlags) (services []service
 			}
 		}
 	}()
-	addListener := func(name string, listen func() (net.Listener, error), run func(net.Listener) error) {
+	add := func(name, address string, run func(net.Listener) error) {
 		if err != nil {
 			return
 		}
 		var l net.Listener
-		if l, err = listen(); l != nil {
-			if _, ok := l.(*net.TCPListener); ok && name != "status" {
+		if l, err = cli.Listen(ctx, address); l != nil {
+			if name != "status" {
 				l = p.headers.wrapListener(l, func(remote net.Addr, err error) { p.headerRefused(name, remote, err) })
 			}
 			services = append(services, service{name, l, run})
 		} else if err != nil {
 			err = fmt.Errorf("--%s: %w", name, err)
 		}
-	}
-	add := func(name, address string, run func(net.Listener) error) {
-		addListener(name, func() (net.Listener, error) { return cli.Listen(ctx, address) }, run)
 	}
 	add("listen", f.listen, func(l net.Listener) error { return p.server.Serve(p.late, l) })
 	add("websocket", f.websocket, func(l net.Listener) error { return p.server.Serve(p.late, websocket.NewListener(l)) })
@@ -291,7 +288,7 @@ func (p *program) listen(ctx context.Context, f *serveFlags) (services []service
 		}
 		add("forward", to.listen, func(l net.Listener) error { return p.forward(ctx, l, to) })
 	}
-	if doorErr := p.addDoors(ctx, &f.doors, addListener); err == nil {
+	if doorErr := p.addDoors(ctx, &f.doors, add); err == nil {
 		err = doorErr
 	}
 	return services, err

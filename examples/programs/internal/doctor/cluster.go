@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"net/url"
 	"slices"
 	"strings"
 
@@ -109,22 +108,12 @@ func (m *management) settingNotes(ctx context.Context, cluster *unstructured.Uns
 func addSettings(to, annotations map[string]string, of string) {
 	for key, value := range annotations {
 		if short, ok := strings.CutPrefix(key, provider.Prefix); ok && value != "" {
-			to[short] = fmt.Sprintf("%s is %s, by an annotation of %s.", short, withoutLogin(value), of)
+			if strings.Contains(value, "@") { // the provider refuses a password in an annotation
+				value = withoutUser(value)
+			}
+			to[short] = fmt.Sprintf("%s is %q, by an annotation of %s.", short, value, of)
 		}
 	}
-}
-
-// withoutLogin quotes a value, without what may be a password: the provider refuses one in
-// an annotation.
-func withoutLogin(value string) string {
-	if !strings.Contains(value, "@") {
-		return fmt.Sprintf("%q", value)
-	}
-	if u, err := url.Parse(value); err == nil && u.User != nil {
-		u.User = url.User("xxxxx")
-		return fmt.Sprintf("%q", u)
-	}
-	return "not shown here, since it has an @"
 }
 
 // conditionNotes say what the provider, and the server that looks after the tunnel, think.

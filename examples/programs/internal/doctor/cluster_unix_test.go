@@ -23,7 +23,8 @@ import (
 func newManagementCluster(t *testing.T, kubeconfig string) *cluster {
 	t.Helper()
 	objects := map[string]any{
-		"/apis/cluster.x-k8s.io/v1beta2/namespaces/org/clusters/prod": map[string]any{"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster"},
+		"/apis/cluster.x-k8s.io/v1beta2/namespaces/org/clusters/prod": map[string]any{"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster",
+			"metadata": map[string]any{"annotations": map[string]string{"causewayproject.github.io/proxy-url": "http://user:canary@proxy:3128"}}},
 		"/api/v1/namespaces/org": map[string]any{"apiVersion": "v1", "kind": "Namespace"},
 		"/api/v1/namespaces/org/secrets/prod-kubeconfig": map[string]any{
 			"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{"namespace": "org", "name": "prod-kubeconfig"},
@@ -71,6 +72,9 @@ func TestLocalNames(t *testing.T) {
 			}
 			if text := strings.Join(strings.Fields(out), " "); !strings.Contains(text, test.want) || !strings.Contains(text, "FAIL config") {
 				t.Errorf("got\n%s\nwant %q in it", out, test.want)
+			}
+			if !strings.Contains(out, `proxy-url is "http://proxy:3128", by an annotation of the Cluster.`) || strings.Contains(out, "canary") {
+				t.Errorf("got\n%s\nwant the annotation without its password", out)
 			}
 			if _, err := os.Stat(mark); err == nil {
 				t.Error("the program was run")

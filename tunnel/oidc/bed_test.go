@@ -227,17 +227,17 @@ func (s *issuerServer) add(name string, keys ...*key) string {
 func (s *issuerServer) registration(cluster, url string) oidc.Registration {
 	roots := x509.NewCertPool()
 	roots.AddCert(s.Certificate())
-	return oidc.Registration{Cluster: cluster, Issuer: url, Subjects: []string{subject}, RootCAs: roots}
+	return oidc.Registration{Cluster: cluster, Issuer: url, Audience: audience, Subjects: []string{subject}, RootCAs: roots}
 }
 
 // pinned is a registration with the keys in it.
 func pinned(cluster string, keys ...*key) oidc.Registration {
-	return oidc.Registration{Cluster: cluster, Issuer: inCluster, Subjects: []string{subject}, Keys: jwks(keys...)}
+	return oidc.Registration{Cluster: cluster, Issuer: inCluster, Audience: audience, Subjects: []string{subject}, Keys: jwks(keys...)}
 }
 
 func newIssuers(t testing.TB, registrations ...oidc.Registration) *oidc.Issuers {
 	t.Helper()
-	s := &oidc.Issuers{Audience: audience}
+	s := &oidc.Issuers{}
 	for _, r := range registrations {
 		if err := s.Register(r); err != nil {
 			t.Fatal(err)

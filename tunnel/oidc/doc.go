@@ -2,10 +2,11 @@
 // ServiceAccount token that the kubelet has put into its pod. [Issuers] verifies the
 // token by the keys of that cluster and so knows which cluster it is:
 //
-//	issuers := &oidc.Issuers{Audience: "tunnel.example.com", Store: store}
+//	issuers := &oidc.Issuers{Store: store}
 //	err := issuers.Register(oidc.Registration{
 //		Cluster:  "default/prod",
 //		Issuer:   "https://kubernetes.default.svc.cluster.local",
+//		Audience: "tunnel.example.com",
 //		Subjects: []string{"system:serviceaccount:tunnel-agent:tunnel-agent"},
 //		Keys:     jwks, // of /openid/v1/jwks of that cluster
 //	})

@@ -22,7 +22,8 @@ type Registration struct {
 	Cluster string
 	// Issuer is the token's claim iss, to the letter. Required. It need not be unique.
 	Issuer string
-	// Audience is the one audience of the token. If empty, it is that of the Issuers.
+	// Audience is the one audience of the token. It should name this installation, so that
+	// tokens for another one are refused. Required.
 	Audience string
 	// Subjects are the ServiceAccounts that may join, such as
 	// "system:serviceaccount:tunnel-agent:tunnel-agent", to the letter. Required.
@@ -48,9 +49,6 @@ type Registration struct {
 // seconds, and one at a time; at most 64 issuers are asked at once. They are used for
 // five minutes, and for an hour if the issuer does not answer.
 type Issuers struct {
-	// Audience is that of Registrations without one. It should name this installation,
-	// so that tokens for another one are refused.
-	Audience string
 	// Store remembers which key came first with a token. It should be the Server's: then
 	// a token that was stolen is refused by all replicas. If nil, they are kept in memory.
 	Store tunnel.Store
@@ -66,7 +64,7 @@ type Issuers struct {
 
 var _ tunnel.Enroller = (*Issuers)(nil)
 
-// issuer is a Registration that was checked. Its Audience is not empty.
+// issuer is a Registration that was checked.
 type issuer struct {
 	Registration
 	pinned keySet // nil: the keys are fetched
@@ -92,9 +90,6 @@ func (s *Issuers) clock() time.Time {
 // Register adds a cluster, or replaces its Registration. The error names the field that
 // is wrong. Fields with slices must not change afterwards.
 func (s *Issuers) Register(r Registration) error {
-	if r.Audience == "" {
-		r.Audience = s.Audience
-	}
 	i := &issuer{Registration: r}
 	switch {
 	case r.Cluster == "":
@@ -102,7 +97,7 @@ func (s *Issuers) Register(r Registration) error {
 	case r.Issuer == "":
 		return i.fieldError("Issuer", errors.New("it is required"))
 	case r.Audience == "":
-		return i.fieldError("Audience", errors.New("it is required, here or in the Issuers"))
+		return i.fieldError("Audience", errors.New("it is required"))
 	case len(r.Subjects) == 0 || slices.Contains(r.Subjects, ""):
 		return i.fieldError("Subjects", errors.New("it is required, and no entry may be empty"))
 	}

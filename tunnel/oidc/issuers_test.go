@@ -19,8 +19,8 @@ func TestEnroll(t *testing.T) {
 	p384, p521 := newECDSA(t, elliptic.P384()), newECDSA(t, elliptic.P521())
 	s := newIssuers(t,
 		pinned("prod/rsa", rsaKey), pinned("prod/p256", p256), pinned("prod/p384", p384), pinned("prod/p521", p521),
-		oidc.Registration{Cluster: "prod/pem", Issuer: inCluster, Subjects: []string{subject}, Keys: rsaKey.pem(t)},
-		oidc.Registration{Cluster: "prod/unique", Issuer: "https://unique.example", Subjects: []string{subject}, Keys: jwks(rsaKey)},
+		oidc.Registration{Cluster: "prod/pem", Issuer: inCluster, Audience: audience, Subjects: []string{subject}, Keys: rsaKey.pem(t)},
+		oidc.Registration{Cluster: "prod/unique", Issuer: "https://unique.example", Audience: audience, Subjects: []string{subject}, Keys: jwks(rsaKey)},
 		oidc.Registration{Cluster: "prod/audience", Issuer: inCluster, Audience: "mine", Subjects: []string{"x", subject}, Keys: jwks(rsaKey, p256)})
 	withHeader := func(k *key, changes object) string {
 		return k.sign(k.header().with(changes).json(), claims(inCluster).json())
@@ -103,7 +103,9 @@ func TestRegister(t *testing.T) {
 			}
 		})
 	}
-	if err := new(oidc.Issuers).Register(pinned("prod/a", good)); err == nil || !strings.Contains(err.Error(), "field Audience") {
+	silent := pinned("prod/a", good)
+	silent.Audience = ""
+	if err := newIssuers(t).Register(silent); err == nil || !strings.Contains(err.Error(), "field Audience") {
 		t.Errorf("without an audience: %v", err)
 	}
 }

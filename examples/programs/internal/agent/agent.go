@@ -273,14 +273,10 @@ func (f *flags) newDialer(log *slog.Logger) (dialer.Dialer, error) {
 	case f.noProxy != "":
 		return nil, errors.New("--no-proxy is for --proxy, which is missing")
 	}
-	environment, err := dialer.FromEnvironment()
-	if err != nil {
-		return nil, fmt.Errorf("--proxy: %w", err)
-	}
 	if f.invitation == "" {
-		return environment, nil
+		return fromEnvironment()
 	}
-	return &fileProxy{file: f.invitation, environment: environment, log: log}, nil
+	return &fileProxy{file: f.invitation, environment: fromEnvironment, log: log}, nil
 }
 
 // readInvitation is called whenever the agent has to enrol.

@@ -53,7 +53,7 @@ func (p proxySetting) newDialer(what string) (dialer.Dialer, error) {
 // is safe for concurrent use.
 type fileProxy struct {
 	file        string
-	environment dialer.Dialer
+	environment func() (dialer.Dialer, error) // read only without one in the file
 	log         *slog.Logger
 
 	mu      sync.Mutex    // guards the fields below
@@ -87,14 +87,27 @@ func (p *fileProxy) currentDialer() (dialer.Dialer, error) {
 	if p.dialer != nil && setting == p.setting {
 		return p.dialer, nil
 	}
-	d := p.environment
+	newDialer := p.environment
 	if setting.url != "" {
-		if d, err = setting.newDialer(envProxy + " in " + p.file); err != nil {
-			return nil, err
-		}
+		newDialer = func() (dialer.Dialer, error) { return setting.newDialer(envProxy + " in " + p.file) }
+	}
+	d, err := newDialer()
+	if err != nil {
+		return nil, err
+	}
+	if setting.url != "" {
 		p.log.Info("the invitation names the proxy", "file", p.file)
 	}
 	p.setting, p.dialer = setting, d
+	return d, nil
+}
+
+// fromEnvironment returns the Dialer of HTTPS_PROXY and its like.
+func fromEnvironment() (dialer.Dialer, error) {
+	d, err := dialer.FromEnvironment()
+	if err != nil {
+		return nil, fmt.Errorf("the environment's proxy: %w; --proxy direct does without", err)
+	}
 	return d, nil
 }
 

@@ -20,7 +20,9 @@ func TestFileProxy(t *testing.T) {
 	var log strings.Builder
 	environment := errors.New("by the environment")
 	p := &fileProxy{file: file, log: slog.New(slog.NewTextHandler(&log, nil)),
-		environment: dialer.Func(func(context.Context, string, string) (net.Conn, error) { return nil, environment })}
+		environment: func() (dialer.Dialer, error) {
+			return dialer.Func(func(context.Context, string, string) (net.Conn, error) { return nil, environment }), nil
+		}}
 	const one, two = "http://user:canary@127.0.0.1:1", "http://user:canary2@127.0.0.1:2"
 	for _, step := range []struct {
 		name, text string // of the file; "" deletes it
@@ -61,5 +63,36 @@ func TestFileProxy(t *testing.T) {
 	}
 	if strings.Contains(log.String(), "canary") || strings.Count(log.String(), "the invitation names the proxy") == 0 {
 		t.Errorf("got the log %s", &log)
+	}
+}
+
+// TestUnusableEnvironment: an environment that can't be used is no trouble of an agent whose flag
+// or invitation says where the proxy is.
+func TestUnusableEnvironment(t *testing.T) {
+	t.Setenv("ALL_PROXY", "socks://127.0.0.1:1")
+	file := filepath.Join(t.TempDir(), "invitation.env")
+	for _, tt := range []struct {
+		name  string
+		flags flags
+		text  string // of the file
+		want  string
+	}{
+		{"a proxy in the file", flags{invitation: file}, "CAUSEWAY_PROXY=http://127.0.0.1:2", "through http://127.0.0.1:2"},
+		{"none in the file", flags{invitation: file}, "CAUSEWAY_PROXY=direct", "dial tcp 127.0.0.1:3"},
+		{"a flag", flags{proxy: "socks5h://127.0.0.1:4"}, "", "through socks5://127.0.0.1:4"},
+		{"a flag that says none", flags{proxy: "direct"}, "", "dial tcp 127.0.0.1:3"},
+		{"nothing else", flags{invitation: file}, "CAUSEWAY_TOKEN=x", "ALL_PROXY"},
+		{"no file", flags{}, "", "ALL_PROXY"},
+	} {
+		if err := os.WriteFile(file, []byte(tt.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		d, err := tt.flags.newDialer(slog.New(slog.DiscardHandler))
+		if err == nil {
+			_, err = d.DialContext(t.Context(), "tcp", "127.0.0.1:3")
+		}
+		if err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: got %v, want %q", tt.name, err, tt.want)
+		}
 	}
 }

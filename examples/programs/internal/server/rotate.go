@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
@@ -22,6 +23,16 @@ import (
 const (
 	nextCert = "next.crt"
 	nextKey  = "next.key"
+	// stepTime is when the last step was taken.
+	stepTime = "step"
+)
+
+const (
+	// addedTime is how long servers and the agents that are connected may take to learn of a
+	// new authority.
+	addedTime = 10 * time.Minute
+	// certificateTime is the life of a certificate: after it each agent has renewed it.
+	certificateTime = 7 * 24 * time.Hour
 )
 
 // rotateSteps are the steps of a rollover, see tunnel.Authority.
@@ -33,6 +44,7 @@ var rotateSteps = map[string]func(data map[string][]byte) error{
 
 func rotateCommand() *cobra.Command {
 	flags := new(stateFlags)
+	var force bool
 	cmd := &cobra.Command{
 		Use:   "rotate add|switch|drop",
 		Short: "replace the authority in --secrets, in three steps",
@@ -43,9 +55,17 @@ the life of a certificate (7 days), drop. Each step prints which authority signs
 		ValidArgs: []string{"add", "switch", "drop"},
 		Args:      command.Args,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			step := rotateSteps[args[0]]
-			if step == nil {
+			take := rotateSteps[args[0]]
+			if take == nil {
 				return cli.Mistake("unknown step %q: want add, switch or drop", args[0])
+			}
+			step := func(data map[string][]byte) error {
+				if !force {
+					if err := checkStep(args[0], data, time.Now()); err != nil {
+						return err
+					}
+				}
+				return take(data)
 			}
 			if err := command.Require(cmd, "secrets"); err != nil {
 				return err
@@ -54,7 +74,23 @@ the life of a certificate (7 days), drop. Each step prints which authority signs
 		},
 	}
 	flags.addSecrets(cmd.Flags())
+	cmd.Flags().BoolVar(&force, "force", false, "take the step too early: agents that have not connected, or renewed, since the last one need a new invitation then")
 	return cmd
+}
+
+// checkStep returns what a step that comes too early would cost.
+func checkStep(step string, data map[string][]byte, now time.Time) error {
+	last, err := time.Parse(time.RFC3339, string(data[stepTime]))
+	added, switched := data[nextCert] != nil, data[nextCert] == nil && data[tunnelkube.DataTrusted] != nil
+	switch ago := now.Sub(last).Round(time.Second); {
+	case step == "switch" && added && err == nil && ago < addedTime:
+		return fmt.Errorf("the new authority was added %v ago: agents that have not connected since would need a new invitation. Wait until each has, %v at least; --force switches now", ago, addedTime)
+	case step == "drop" && switched && err != nil:
+		return errors.New("it is not known when the authority was switched: agents that have not renewed their certificates in the 7 days since would need a new invitation; --force drops")
+	case step == "drop" && switched && ago < certificateTime:
+		return fmt.Errorf("the authority was switched %v ago: agents that have not renewed their certificates since would need a new invitation. Wait until %s; --force drops now", ago, last.Add(certificateTime).UTC().Format(time.RFC3339))
+	}
+	return nil
 }
 
 // rotate takes one step, and prints which authority signs then.
@@ -82,6 +118,7 @@ func (s *secretState) rotate(ctx context.Context, step func(map[string][]byte) e
 		err = step(secret.Data)
 	}
 	if err == nil {
+		secret.Data[stepTime] = []byte(time.Now().UTC().Format(time.RFC3339))
 		_, err = secrets.Update(ctx, secret, metav1.UpdateOptions{})
 	}
 	return err

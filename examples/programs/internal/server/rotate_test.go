@@ -1,12 +1,50 @@
 package server
 
 import (
+	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/causewayproject/causeway/tunnel"
 )
+
+// TestRotateTooEarly: a step that would put agents out says so, and how many it may be.
+func TestRotateTooEarly(t *testing.T) {
+	now := time.Now()
+	at := func(ago time.Duration) []byte { return []byte(now.Add(-ago).UTC().Format(time.RFC3339)) }
+	added := map[string][]byte{"next.crt": {1}, "trusted.crt": {1}}
+	switched := map[string][]byte{"trusted.crt": {1}}
+	for _, tt := range []struct {
+		name, step string
+		data       map[string][]byte
+		at         []byte
+		want       string
+	}{
+		{"switch at once", "switch", added, at(time.Second), "added 1s ago"},
+		{"switch in time", "switch", added, at(time.Hour), ""},
+		{"switch what an earlier version has added", "switch", added, nil, ""},
+		{"drop at once", "drop", switched, at(time.Second), "switched 1s ago"},
+		{"drop a day early", "drop", switched, at(6 * 24 * time.Hour), "Wait until "},
+		{"drop in time", "drop", switched, at(7*24*time.Hour + time.Minute), ""},
+		{"drop what an earlier version has switched", "drop", switched, nil, "not known when"},
+		{"drop what was only added", "drop", added, at(time.Second), ""},
+		{"a damaged time", "drop", switched, []byte("soon"), "not known when"},
+		{"add", "add", nil, nil, ""},
+	} {
+		data := maps.Clone(tt.data)
+		if tt.at != nil {
+			data["step"] = tt.at
+		}
+		err := checkStep(tt.step, data, now)
+		if got := fmt.Sprint(err); (err != nil) != (tt.want != "") || err != nil && !strings.Contains(got, tt.want) {
+			t.Errorf("%s: got %v, want %q", tt.name, err, tt.want)
+		}
+	}
+}
 
 // Each step leaves what the next one needs, none can be left out, and an agent
 // stays connected.
@@ -36,12 +74,14 @@ func TestRotate(t *testing.T) {
 		{"add", true, true, 1},
 		{"drop", false, true, 0}, // thought better of it
 		{"add", false, true, 1},
-		{"switch", false, false, 1},
-		{"switch", true, false, 1},
+		{"switch", true, true, 1}, // too early
+		{"switch --force", false, false, 1},
+		{"switch --force", true, false, 1},
 		{"add", true, false, 1},
-		{"drop", false, false, 0},
+		{"drop", true, false, 1}, // too early
+		{"drop --force", false, false, 0},
 	} {
-		if err := run(t.Context(), append([]string{"rotate", step.name}, r.flags...), nil, io.Discard, io.Discard); (err != nil) != step.fails {
+		if err := run(t.Context(), slices.Concat([]string{"rotate"}, strings.Fields(step.name), r.flags), nil, io.Discard, io.Discard); (err != nil) != step.fails {
 			t.Errorf("%s: got %v", step.name, err)
 		}
 		a, err := st.secrets.authority.Load(t.Context())

@@ -1,57 +1,88 @@
 package linktest
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"net"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/causewayproject/causeway/internal/abort"
 )
 
-// conn is a connection over the link.
+// conn is a connection over a link.
 type conn struct {
 	link           *Link
 	client, target net.Conn
-	up, down       *connDirection
+	ways           [2]*connWay // up and down
+	reset          bool        // on both sides
+}
 
-	once sync.Once
-	done chan struct{} // closed by resetBoth
+// connWay is one direction of a connection. The link's mu guards the fields below cond.
+type connWay struct {
+	*conn
+	at       int // of its Direction
+	src, dst net.Conn
+	cond     sync.Cond // a field has changed, or the link's config
+	queue    []piece
+	queued   int  // bytes that were read and not written yet
+	silent   bool // what comes is dropped, for good
+}
+
+// piece is some bytes, or the end of the direction, and when they arrive.
+type piece struct {
+	bytes []byte
+	end   error // of Read, io.EOF for an end in order
+	at    time.Time
 }
 
 func newConn(l *Link, client, target net.Conn) *conn {
-	c := &conn{link: l, client: client, target: target, done: make(chan struct{})}
-	c.up, c.down = newConnDirection(c, &l.up, client, target), newConnDirection(c, &l.down, target, client)
-	c.up.reverse, c.down.reverse = c.down, c.up
+	c := &conn{link: l, client: client, target: target}
+	c.ways = [2]*connWay{{conn: c, at: 0, src: client, dst: target}, {conn: c, at: 1, src: target, dst: client}}
+	for _, w := range c.ways {
+		w.cond.L = &l.mu
+	}
 	return c
 }
 
-// relayBoth returns when both directions have ended or were reset.
+func (c *conn) wakeLocked() {
+	for _, w := range c.ways {
+		w.cond.Broadcast()
+	}
+}
+
+// relayBoth returns when both directions have ended.
 func (c *conn) relayBoth() {
 	var wg sync.WaitGroup
-	for _, l := range []*connDirection{c.up, c.down} {
-		wg.Go(l.readLoop)
-		wg.Go(l.writeLoop)
+	for _, w := range c.ways {
+		wg.Go(w.readLoop)
+		wg.Go(w.writeLoop)
 	}
 	wg.Wait()
 	c.client.Close()
 	c.target.Close()
-	c.link.removeConn(c)
+	c.link.mu.Lock()
+	defer c.link.mu.Unlock()
+	delete(c.link.conns, c)
 }
 
-// resetBoth resets both sides at once.
 func (c *conn) resetBoth() {
-	c.once.Do(func() { close(c.done) })
+	c.link.mu.Lock()
+	c.reset = true
+	c.wakeLocked()
+	c.link.mu.Unlock()
 	abort.Reset(c.client, 0)
 	abort.Reset(c.target, 0)
 }
 
-// resetSide resets one side. Then nothing passes any more.
+// resetSide resets one side; the other one hears nothing any more.
 func (c *conn) resetSide(lost Side) {
-	c.up.silent.Store(true)
-	c.down.silent.Store(true)
+	c.link.mu.Lock()
+	for _, w := range c.ways {
+		w.silent = true
+	}
+	c.link.mu.Unlock()
 	if lost == Client {
 		abort.Reset(c.client, 0)
 	} else {
@@ -59,234 +90,147 @@ func (c *conn) resetSide(lost Side) {
 	}
 }
 
-// connDirection is one direction of a connection: readLoop puts what comes into the
-// queue, writeLoop takes it out when it is due.
-type connDirection struct {
-	conn     *conn
-	shared   *linkDirection
-	src, dst net.Conn
-	reverse  *connDirection // the other direction
+func (w *connWay) direction() *Direction { return w.link.config.direction(w.at) }
 
-	silent atomic.Bool // nothing arrives any more
-
-	queueGrew, queueShrank chan struct{} // one each says that the queue has grown, or shrunk
-
-	mu     sync.Mutex // guards the fields below
-	queue  []piece
-	queued int // bytes
-}
-
-// piece is what arrives at one time: bytes, or the end of them.
-type piece struct {
-	bytes []byte
-	end   error // io.EOF, or what stands for a reset
-	at    time.Time
-}
-
-func newConnDirection(c *conn, w *linkDirection, src, dst net.Conn) *connDirection {
-	return &connDirection{conn: c, shared: w, src: src, dst: dst, queueGrew: make(chan struct{}, 1), queueShrank: make(chan struct{}, 1)}
-}
-
-func (l *connDirection) currentConfig() (Direction, <-chan struct{}) {
-	c, changed := l.conn.link.currentConfig()
-	return *l.shared.config(&c), changed
-}
-
-// readLoop reads until src's end, which it queues too.
-func (l *connDirection) readLoop() {
+// readLoop takes what comes, for as long as there is room.
+func (w *connWay) readLoop() {
 	buf := make([]byte, maxChunk)
 	for {
-		d, ok := l.awaitRoom()
+		n, ok := w.awaitRoom()
 		if !ok {
 			return
 		}
-		n, err := l.src.Read(buf[:d.chunkSize()])
-		d, _ = l.currentConfig() // which may have changed in the meantime
+		n, err := w.src.Read(buf[:n])
 		if n > 0 {
-			l.push(piece{bytes: append([]byte(nil), buf[:n]...), at: l.shared.passTime(d, n).Add(d.Delay)})
+			w.push(piece{bytes: bytes.Clone(buf[:n])})
 		}
 		if err != nil {
-			l.push(piece{end: err, at: l.shared.passTime(d, 0).Add(d.Delay)})
+			w.push(piece{end: err})
 			return
 		}
 	}
 }
 
-// passTime returns when n bytes that came now will have passed at d's rate.
-func (w *linkDirection) passTime(d Direction, n int) time.Time {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	now := time.Now()
-	if d.Rate <= 0 {
-		return now
+// awaitRoom returns how many bytes may be read; false if the connection was reset.
+func (w *connWay) awaitRoom() (n int, ok bool) {
+	w.link.mu.Lock()
+	defer w.link.mu.Unlock()
+	for !w.reset {
+		if d := w.direction(); w.queued < d.capacity() {
+			return d.chunkSize(), true
+		}
+		w.cond.Wait()
 	}
-	if w.busyUntil.Before(now) {
-		w.busyUntil = now
-	}
-	w.busyUntil = w.busyUntil.Add(d.transmitTime(n))
-	return w.busyUntil
+	return 0, false
 }
 
-// awaitRoom returns false when the connection was reset.
-func (l *connDirection) awaitRoom() (Direction, bool) {
+// push sends a piece on its way. All connections share the rate.
+func (w *connWay) push(p piece) {
+	w.link.mu.Lock()
+	defer w.link.mu.Unlock()
+	p.at = time.Now()
+	d, busyUntil := w.direction(), &w.link.busyUntil[w.at]
+	if d.Rate > 0 {
+		if busyUntil.Before(p.at) {
+			*busyUntil = p.at
+		}
+		*busyUntil = busyUntil.Add(d.transmitTime(len(p.bytes)))
+		p.at = *busyUntil
+	}
+	p.at = p.at.Add(d.Delay)
+	w.queue = append(w.queue, p)
+	w.queued += len(p.bytes)
+	w.cond.Broadcast()
+}
+
+// pop returns the next piece once it arrives, or is to be dropped; false if the
+// connection was reset.
+func (w *connWay) pop() (p piece, dropped, ok bool) {
+	w.link.mu.Lock()
+	defer w.link.mu.Unlock()
+	for !w.reset {
+		d := w.direction()
+		if len(w.queue) == 0 || d.Stall && !d.Drop && !w.silent {
+			w.cond.Wait()
+			continue
+		}
+		w.silent = w.silent || d.Drop
+		left := time.Until(w.queue[0].at)
+		if w.silent || left <= 0 {
+			p, w.queue[0] = w.queue[0], piece{}
+			w.queue = w.queue[1:]
+			return p, w.silent, true
+		}
+		timer := time.AfterFunc(left, func() {
+			w.link.mu.Lock()
+			defer w.link.mu.Unlock()
+			w.cond.Broadcast()
+		})
+		w.cond.Wait()
+		timer.Stop()
+	}
+	return piece{}, false, false
+}
+
+// writeLoop passes on what arrives.
+func (w *connWay) writeLoop() {
+	sent := int64(0)
 	for {
-		d, changed := l.currentConfig()
-		l.mu.Lock()
-		full := l.queued >= d.capacity()
-		l.mu.Unlock()
-		if !full {
-			return d, true
-		}
-		select {
-		case <-l.queueShrank:
-		case <-changed:
-		case <-l.conn.done:
-			return d, false
-		}
-	}
-}
-
-func (l *connDirection) push(p piece) {
-	l.mu.Lock()
-	l.queue = append(l.queue, p)
-	l.queued += len(p.bytes)
-	l.mu.Unlock()
-	wakeUp(l.queueGrew)
-}
-
-func (l *connDirection) pop() (piece, bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if len(l.queue) == 0 {
-		return piece{}, false
-	}
-	p := l.queue[0]
-	l.queue[0] = piece{}
-	l.queue = l.queue[1:]
-	return p, true
-}
-
-// releaseBytes makes room for what was delivered.
-func (l *connDirection) releaseBytes(n int) {
-	l.mu.Lock()
-	l.queued -= n
-	l.mu.Unlock()
-	wakeUp(l.queueShrank)
-}
-
-func wakeUp(c chan<- struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
-}
-
-// writeLoop writes what was queued until the end of it.
-func (l *connDirection) writeLoop() {
-	for sent := int64(0); ; {
-		p, ok := l.pop()
-		if !ok {
-			select {
-			case <-l.queueGrew:
-				continue
-			case <-l.conn.done:
-				return
-			}
-		}
-		if !l.awaitArrival(p.at) {
+		p, dropped, ok := w.pop()
+		switch {
+		case !ok:
+			return
+		case p.end != nil && dropped:
+			return
+		case p.end != nil:
+			w.passEnd(p.end)
+			return
+		case !dropped && !w.writePiece(p.bytes, &sent):
 			return
 		}
-		if p.end != nil {
-			l.passEnd(p.end)
-			return
-		}
-		if !l.silent.Load() && !l.writePiece(p.bytes, &sent) {
-			return
-		}
-		l.releaseBytes(len(p.bytes))
+		w.link.mu.Lock()
+		w.queued -= len(p.bytes)
+		w.cond.Broadcast()
+		w.link.mu.Unlock()
 	}
 }
 
-// awaitArrival returns when a piece arrives, or is lost: the lane is silent then. It
-// returns false when the connection was reset.
-func (l *connDirection) awaitArrival(at time.Time) bool {
-	for {
-		d, changed := l.currentConfig()
-		if d.Drop {
-			l.silent.Store(true)
-		}
-		if l.silent.Load() {
-			return true
-		}
-		left := time.Until(at)
-		if left <= 0 && !d.Stall {
-			return true
-		}
-		if !l.waitForChange(left, d.Stall, changed) {
-			return false
-		}
+// writePiece reports whether the direction goes on. sent is what was written before.
+func (w *connWay) writePiece(b []byte, sent *int64) bool {
+	w.link.mu.Lock()
+	most := w.direction().CutAfter
+	w.link.mu.Unlock()
+	cut := most > 0 && *sent+int64(len(b)) >= most
+	if cut {
+		b = b[:max(0, most-*sent)]
 	}
-}
-
-// waitForChange waits for changed, and no longer than left unless stalled. It returns
-// false when the connection was reset.
-func (l *connDirection) waitForChange(left time.Duration, stalled bool, changed <-chan struct{}) bool {
-	var arrives <-chan time.Time
-	if !stalled {
-		timer := time.NewTimer(left)
-		defer timer.Stop()
-		arrives = timer.C
-	}
-	select {
-	case <-arrives:
-	case <-changed:
-	case <-l.conn.done:
+	n, err := w.dst.Write(b)
+	*sent += int64(n)
+	if cut || err != nil && !w.isOneSided() {
+		w.resetBoth()
 		return false
 	}
 	return true
 }
 
-// writePiece returns false when the connection was reset.
-func (l *connDirection) writePiece(b []byte, sent *int64) bool {
-	d, _ := l.currentConfig()
-	cut := d.CutAfter > 0 && *sent+int64(len(b)) >= d.CutAfter
-	if cut {
-		b = b[:max(0, d.CutAfter-*sent)]
-	}
-	l.shared.delivered.Add(int64(len(b))) // before dst can tell anyone
-	n, err := l.dst.Write(b)
-	l.shared.delivered.Add(int64(n - len(b)))
-	*sent += int64(n)
-	switch {
-	case cut:
-		l.conn.resetBoth()
-	case err != nil && l.reverse.isSilent():
-		l.silent.Store(true) // and src doesn't hear of it
-		return true
-	case err != nil:
-		l.conn.resetBoth()
-	default:
-		return true
-	}
-	return false
+// isOneSided reports whether the reset of dst, which a write has found, is not passed on.
+// This direction is silent then, too.
+func (w *connWay) isOneSided() bool {
+	w.link.mu.Lock()
+	defer w.link.mu.Unlock()
+	back := w.ways[1-w.at]
+	w.silent = w.silent || back.silent || back.direction().Drop
+	return w.silent
 }
 
-// isSilent reports whether nothing arrives in this direction.
-func (l *connDirection) isSilent() bool {
-	d, _ := l.currentConfig()
-	return d.Drop || l.silent.Load()
-}
-
-// passEnd tells dst that src has ended, or was reset.
-func (l *connDirection) passEnd(end error) {
-	switch {
-	case l.silent.Load():
-	case end != io.EOF:
-		l.conn.resetBoth()
-	default:
-		cw, ok := l.dst.(interface{ CloseWrite() error })
-		if !ok || errors.Is(cw.CloseWrite(), errors.ErrUnsupported) {
-			l.dst.Close()
-		}
+// passEnd passes on an end in order, or a reset.
+func (w *connWay) passEnd(end error) {
+	if end != io.EOF {
+		w.resetBoth()
+		return
+	}
+	cw, ok := w.dst.(interface{ CloseWrite() error })
+	if !ok || errors.Is(cw.CloseWrite(), errors.ErrUnsupported) {
+		w.dst.Close()
 	}
 }

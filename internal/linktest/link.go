@@ -2,9 +2,10 @@ package linktest
 
 import (
 	"context"
+	"maps"
 	"net"
+	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/causewayproject/causeway/internal/abort"
@@ -18,44 +19,26 @@ const (
 	Target             // the side that the link dialed
 )
 
-// Stats counts what went over a link.
-type Stats struct {
-	Opened   int   // connections so far
-	Open     int   // connections now
-	Up, Down int64 // bytes delivered
-}
-
 // Link is one link. Any number of connections may go over it, to any number of
 // targets. It is made by [New], safe for concurrent use, and must be closed.
 type Link struct {
-	ctx      context.Context // until Close
-	cancel   context.CancelFunc
-	wg       sync.WaitGroup // accept loops and connections
-	up, down linkDirection
+	ctx    context.Context // until Close
+	cancel context.CancelFunc
+	wg     sync.WaitGroup // accept loops and connections
 
-	mu        sync.Mutex // guards the fields below
+	mu        sync.Mutex // guards the fields below, and those of connections
 	config    Config
-	changed   chan struct{} // closed and made anew when config changes
+	changed   sync.Cond    // config has changed, or Close was called
+	busyUntil [2]time.Time // up and down: when the last byte so far will have passed
 	listeners []net.Listener
-	conns     map[*conn]struct{}
-	opened    int
-}
-
-// linkDirection is one direction of the link. All connections share its rate.
-type linkDirection struct {
-	config    func(*Config) *Direction
-	delivered atomic.Int64
-
-	mu        sync.Mutex // guards free
-	busyUntil time.Time  // when the last byte so far will have passed
+	conns     map[*conn]bool
 }
 
 // New returns a link without connections.
 func New(c Config) *Link {
-	l := &Link{config: c, changed: make(chan struct{}), conns: map[*conn]struct{}{}}
+	l := &Link{config: c, conns: map[*conn]bool{}}
+	l.changed.L = &l.mu
 	l.ctx, l.cancel = context.WithCancel(context.Background())
-	l.up.config = func(c *Config) *Direction { return &c.Up }
-	l.down.config = func(c *Config) *Direction { return &c.Down }
 	return l
 }
 
@@ -83,38 +66,32 @@ func (l *Link) Listen(target string) (addr string, err error) {
 // the other side has ended, and what it still had to send is lost.
 func (l *Link) Join(client, target net.Conn) {
 	c := newConn(l, client, target)
-	if !l.addConn(c) {
-		abort.Reset(client, 0)
-		abort.Reset(target, 0)
-		return
+	l.mu.Lock()
+	open := l.ctx.Err() == nil
+	if open {
+		l.conns[c] = true
+		l.wg.Go(c.relayBoth)
 	}
-	go func() {
-		defer l.wg.Done()
-		c.relayBoth()
-	}()
-}
-
-// Config returns the present configuration.
-func (l *Link) Config() Config {
-	c, _ := l.currentConfig()
-	return c
+	l.mu.Unlock()
+	if !open {
+		c.resetBoth()
+	}
 }
 
 // Set changes the configuration, for all connections. Delay and Rate apply to the
 // bytes that come in later, everything else applies at once.
 func (l *Link) Set(c Config) {
 	l.mu.Lock()
-	old := l.config
-	l.config = c
-	close(l.changed)
-	l.changed = make(chan struct{})
-	l.mu.Unlock()
-	for _, w := range []*linkDirection{&l.up, &l.down} {
-		if w.config(&old).Rate != w.config(&c).Rate {
-			w.mu.Lock()
-			w.busyUntil = time.Time{}
-			w.mu.Unlock()
+	defer l.mu.Unlock()
+	for at := range l.busyUntil {
+		if c.direction(at).Rate != l.config.direction(at).Rate {
+			l.busyUntil[at] = time.Time{}
 		}
+	}
+	l.config = c
+	l.changed.Broadcast()
+	for conn := range l.conns {
+		conn.wakeLocked()
 	}
 }
 
@@ -134,142 +111,25 @@ func (l *Link) HalfOpen(lost Side) {
 	}
 }
 
-// Stats returns the counts so far.
-func (l *Link) Stats() Stats {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return Stats{l.opened, len(l.conns), l.up.delivered.Load(), l.down.delivered.Load()}
-}
-
 // Close stops listening, resets all connections and waits for the link's goroutines.
 // It returns nil.
 func (l *Link) Close() error {
 	l.mu.Lock()
 	l.cancel()
-	listeners := l.listeners
-	l.listeners = nil
-	l.mu.Unlock()
-	for _, listener := range listeners {
+	l.changed.Broadcast()
+	for _, listener := range l.listeners {
 		listener.Close()
 	}
+	l.mu.Unlock()
 	l.Reset()
 	l.wg.Wait()
 	return nil
 }
 
-// currentConfig returns the configuration, and a channel that is closed when it
-// changes.
-func (l *Link) currentConfig() (Config, <-chan struct{}) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.config, l.changed
-}
-
-// addConn reports whether the link is open. If so, l.wg waits for the connection.
-func (l *Link) addConn(c *conn) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.ctx.Err() != nil {
-		return false
-	}
-	l.wg.Add(1)
-	l.conns[c] = struct{}{}
-	l.opened++
-	return true
-}
-
-func (l *Link) removeConn(c *conn) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.conns, c)
-}
-
 func (l *Link) openConns() []*conn {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	conns := make([]*conn, 0, len(l.conns))
-	for c := range l.conns {
-		conns = append(conns, c)
-	}
-	return conns
-}
-
-// Config is how a link behaves. The zero value is a plain relay.
-type Config struct {
-	Up   Direction // from the client to the target
-	Down Direction // from the target to the client
-
-	// Refuse resets new connections. Those that are open live on.
-	Refuse bool
-}
-
-// Direction is how one direction of a link behaves.
-type Direction struct {
-	// Delay is how long a byte is under way, beside what Rate makes it wait.
-	// Zero means none.
-	Delay time.Duration
-
-	// Rate is how many bytes pass per second. All connections of the link share
-	// them. Zero means no limit.
-	Rate int
-
-	// Buffer is how many bytes of a connection the link holds, beyond those
-	// that are under way at its rate for its delay (without a limit: at 1
-	// Gbit/s), before it stops to read. Zero means 64 KiB.
-	Buffer int
-
-	// Stall holds back what has not arrived, ends and resets included. When it
-	// is cleared all that was held arrives at once. New connections wait as well
-	// if it is the way up.
-	Stall bool
-
-	// Drop drops what has not arrived, also ends and resets, as a black hole does. A
-	// connection that has lost something stays silent in this direction after Drop is
-	// cleared: TCP never delivers a stream with a gap. If it is Up, new connections are
-	// accepted but reach the target only when Drop is cleared.
-	Drop bool
-
-	// CutAfter resets a connection on both sides when so many of its bytes have
-	// passed in this direction; no more than these arrive. Zero means never.
-	CutAfter int64
-}
-
-const (
-	defaultBuffer = 64 << 10
-	maxChunk      = 16 << 10
-	minChunk      = 256
-
-	// unlimited is the rate by which the capacity of a link without a rate is
-	// computed: 1 Gbit/s.
-	unlimited = 125_000_000
-)
-
-// capacity returns how many bytes of a connection the link may hold.
-func (d Direction) capacity() int {
-	buffer, rate := d.Buffer, d.Rate
-	if buffer <= 0 {
-		buffer = defaultBuffer
-	}
-	if rate <= 0 {
-		rate = unlimited
-	}
-	return buffer + int(float64(rate)*d.Delay.Seconds())
-}
-
-// chunkSize returns how many bytes are passed on in one piece: those of some 5 ms.
-func (d Direction) chunkSize() int {
-	if d.Rate <= 0 {
-		return maxChunk
-	}
-	return min(max(d.Rate/200, minChunk), maxChunk)
-}
-
-// transmitTime returns how long n bytes keep the link busy.
-func (d Direction) transmitTime(n int) time.Duration {
-	if d.Rate <= 0 {
-		return 0
-	}
-	return time.Duration(float64(n) / float64(d.Rate) * float64(time.Second))
+	return slices.Collect(maps.Keys(l.conns))
 }
 
 // socketBuffer is the size of the system's buffers of a connection at each side of the
@@ -285,27 +145,21 @@ func (l *Link) acceptLoop(listener net.Listener, target string) {
 		if err != nil {
 			return
 		}
-		if l.Config().Refuse {
-			abort.Reset(client, 0)
-			continue
-		}
 		l.wg.Go(func() { l.connectTarget(client, target) })
 	}
 }
 
 // connectTarget dials the target, once Up neither drops nor stalls.
 func (l *Link) connectTarget(client net.Conn, target string) {
-	for {
-		c, changed := l.currentConfig()
-		if !c.Up.Drop && !c.Up.Stall {
-			break
-		}
-		select {
-		case <-changed:
-		case <-l.ctx.Done():
-			abort.Reset(client, 0)
-			return
-		}
+	l.mu.Lock()
+	refuse := l.config.Refuse
+	for !refuse && l.ctx.Err() == nil && (l.config.Up.Drop || l.config.Up.Stall) {
+		l.changed.Wait()
+	}
+	l.mu.Unlock()
+	if refuse {
+		abort.Reset(client, 0)
+		return
 	}
 	far, err := (&net.Dialer{}).DialContext(l.ctx, "tcp", target)
 	if err != nil {

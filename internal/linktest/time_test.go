@@ -177,15 +177,12 @@ func TestSet(t *testing.T) {
 		if got, want := arrival(t, target, 300, began), 3*time.Second; !about(got, want) {
 			t.Errorf("got %v, want %v", got, want)
 		}
-		if got, want := link.Config(), (linktest.Config{Up: linktest.Direction{Rate: 100}}); got != want {
-			t.Errorf("got %+v, want %+v", got, want)
-		}
 	})
 }
 
 func TestPipeHasNoHalfClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client, target, link := piped(t, linktest.Config{Up: linktest.Direction{Delay: time.Second}})
+		client, target, _ := piped(t, linktest.Config{Up: linktest.Direction{Delay: time.Second}})
 		began := time.Now()
 		send(t, client, "all")
 		time.Sleep(time.Second / 2)
@@ -196,10 +193,6 @@ func TestPipeHasNoHalfClose(t *testing.T) {
 		}
 		if took, want := time.Since(began), 1500*time.Millisecond; took != want {
 			t.Errorf("the end took %v, want %v", took, want)
-		}
-		synctest.Wait()
-		if got, want := link.Stats(), (linktest.Stats{Opened: 1, Up: 3}); got != want {
-			t.Errorf("got %+v, want %+v", got, want)
 		}
 	})
 }

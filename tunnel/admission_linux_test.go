@@ -88,13 +88,9 @@ func liveMemory() (heap, stacks int64) {
 // serveKind has the server serve a listener of the kind on loopback, too.
 func (b *bed) serveKind(kind string) (address string) {
 	b.t.Helper()
-	var transport tunnel.Transport = tunnel.TCP{}
+	l := listen(b.t)
 	if kind != "tcp" {
-		transport = tunnel.WebSocket{}
-	}
-	l, err := transport.Listen(b.t.Context(), "127.0.0.1:0")
-	if err != nil {
-		b.t.Fatal(err)
+		l = tunnel.ListenWebSocket(l, nil)
 	}
 	b.serveAlso(l)
 	return l.Addr().String()

@@ -30,9 +30,9 @@ type Agent struct {
 	// Dial connects to a server, for example through a corporate proxy. If nil, a
 	// net.Dialer does.
 	Dial DialFunc
-	// Transport carries the session. If nil, the form of the address decides, as
-	// [TransportFor] does.
-	Transport Transport
+	// WebSocketTLS is the configuration of the outer TLS of a wss URL, which a load balancer
+	// may terminate. Nil means the system's roots, and an empty ServerName the URL's host.
+	WebSocketTLS *tls.Config
 	// Credentials keeps the agent's key and certificate. Required.
 	Credentials CredentialStore
 	// Replica is the name of this process among the agents that share Credentials, such as
@@ -115,10 +115,8 @@ func (a *Agent) check() error {
 		return configError("field Replica of the Agent: %w", err)
 	}
 	for _, s := range a.Servers {
-		if a.Transport == nil {
-			if _, err := TransportFor(s); err != nil {
-				return configError("field Servers of the Agent: %q: %w", mask.Address(s), err)
-			}
+		if err := CheckAddress(s); err != nil {
+			return configError("field Servers of the Agent: %q: %w", mask.Address(s), err)
 		}
 	}
 	return nil
@@ -263,7 +261,7 @@ func (r *runner) tlsConfig(c *Credentials, name string) *tls.Config {
 
 // dialCarrier dials the server and makes the carrier.
 func (r *runner) dialCarrier(ctx context.Context, server string, config *tls.Config) (*carrier.Conn, error) {
-	c, err := dialCarrier(ctx, r.Transport, r.Dial, server, config)
+	c, err := dialCarrier(ctx, r.Dial, server, r.WebSocketTLS, config)
 	if err != nil {
 		return nil, connectError(ctx, server, err)
 	}

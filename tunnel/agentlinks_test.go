@@ -228,7 +228,7 @@ func TestRunEndsWhileSeeking(t *testing.T) {
 		m := newMesh(t, "a", "b")
 		hangs := &hangingDials{mesh: m, hung: make(chan struct{}, 100)}
 		hangs.after = 2 // an enrolment and a session
-		a := m.bed("a").start(&tunnel.Agent{Transport: hangs, HandshakeTimeout: time.Hour, Servers: []string{balancer}})
+		a := m.bed("a").start(&tunnel.Agent{Dial: hangs.Dial, HandshakeTimeout: time.Hour, Servers: []string{balancer}})
 		<-hangs.hung
 		if got := serving(a); len(got) != 1 {
 			t.Errorf("got sessions with %q, want one", got)
@@ -251,7 +251,7 @@ type hangingDials struct {
 	until chan struct{} // nil: for good
 }
 
-func (h *hangingDials) Dial(ctx context.Context, dial tunnel.DialFunc, address string) (net.Conn, error) {
+func (h *hangingDials) Dial(ctx context.Context, network, address string) (net.Conn, error) {
 	h.mu.Lock()
 	h.after--
 	hang, until := h.after < 0, h.until
@@ -264,5 +264,5 @@ func (h *hangingDials) Dial(ctx context.Context, dial tunnel.DialFunc, address s
 		case <-until:
 		}
 	}
-	return h.mesh.Dial(ctx, dial, address)
+	return h.mesh.Dial(ctx, network, address)
 }

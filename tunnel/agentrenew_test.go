@@ -226,7 +226,7 @@ func TestRenewalWhileSeeking(t *testing.T) {
 		m.serve("a", &tunnel.Server{CertificateLife: time.Hour})
 		hangs := &hangingDials{mesh: m, hung: make(chan struct{}, 1000), after: 2}
 		m.bed("a").agent(&tunnel.Agent{
-			Transport: hangs, Servers: []string{"a:1"},
+			Dial: hangs.Dial, Servers: []string{"a:1"},
 			Hooks: tunnel.AgentHooks{Renewed: func(tunnel.Identity, time.Time) { renewed <- time.Now() }},
 		})
 		m.serve("b", &tunnel.Server{CertificateLife: time.Hour})

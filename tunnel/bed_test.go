@@ -37,7 +37,7 @@ func (w *wires) Listen(_ context.Context, address string) (net.Listener, error) 
 	return l, nil
 }
 
-func (w *wires) Dial(ctx context.Context, _ tunnel.DialFunc, address string) (net.Conn, error) {
+func (w *wires) Dial(ctx context.Context, _, address string) (net.Conn, error) {
 	w.mu.Lock()
 	l, wrap := w.listeners[address], w.wrap
 	w.dials = append(w.dials, time.Now())
@@ -197,8 +197,8 @@ func (b *bed) start(a *tunnel.Agent) *agent {
 	if a.Servers == nil {
 		a.Servers = []string{wireAddress}
 	}
-	if a.Transport == nil && !strings.Contains(a.Servers[0], "127.0.0.1") {
-		a.Transport = b.w
+	if a.Dial == nil && !strings.Contains(a.Servers[0], "127.0.0.1") {
+		a.Dial = b.w.Dial
 	}
 	if a.Credentials == nil {
 		a.Credentials = &tunnel.MemoryCredentials{}
@@ -318,19 +318,13 @@ var carrierKinds = []struct {
 	{"pipe", func(t *testing.T, s *tunnel.Server) (*bed, string) { return newBed(t, s), wireAddress }},
 	{"tcp", func(t *testing.T, s *tunnel.Server) (*bed, string) {
 		b := newBed(t, s)
-		l, err := tunnel.TCP{}.Listen(t.Context(), "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := listen(t)
 		b.serveAlso(l)
 		return b, l.Addr().String()
 	}},
 	{"websocket listener", func(t *testing.T, s *tunnel.Server) (*bed, string) {
 		b := newBed(t, s)
-		l, err := tunnel.WebSocket{}.Listen(t.Context(), "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := tunnel.ListenWebSocket(listen(t), nil)
 		b.serveAlso(l)
 		return b, "ws://" + l.Addr().String() + "/agent"
 	}},

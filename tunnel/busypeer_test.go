@@ -193,7 +193,7 @@ func TestDialMeetsPeers(t *testing.T) {
 					if tt.err != nil && address == "b:1" {
 						return nil, tt.err
 					}
-					return r.w.Dial(ctx, nil, address)
+					return r.w.Dial(ctx, "tcp", address)
 				}}, r.w, "a:1")
 				synctest.Wait()
 				for _, want := range tt.want {
@@ -255,7 +255,7 @@ func TestReadyWhenMet(t *testing.T) {
 							return nil, err
 						}
 					}
-					return r.w.Dial(ctx, nil, address)
+					return r.w.Dial(ctx, "tcp", address)
 				}}, r.w, "a:1")
 				h := b.s.StatusHandler()
 				synctest.Wait()

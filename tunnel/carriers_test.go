@@ -67,7 +67,7 @@ func TestCutResponses(t *testing.T) {
 			b, address := kind.bed(t, &tunnel.Server{})
 			up := make(chan struct{}, 10000)
 			b.start(&tunnel.Agent{Servers: []string{address}, FirstBackoff: time.Microsecond, MaxBackoff: time.Microsecond,
-				Transport: w.around(address, b.w), Targets: endless(), Hooks: tunnel.AgentHooks{
+				Dial: w.around(address, b.w), Targets: endless(), Hooks: tunnel.AgentHooks{
 					Connected: func(string, tunnel.Identity) { up <- struct{}{} },
 				}})
 			cut := 0
@@ -130,39 +130,26 @@ func (b *bed) dialUntil(target string) net.Conn {
 	}
 }
 
-// cutter is a Transport whose connections can be cut from below.
+// cutter dials connections that can be cut.
 type cutter struct {
-	tunnel.Transport
+	dial  tunnel.DialFunc
 	conns chan net.Conn
 }
 
-func (c *cutter) around(address string, w *wires) tunnel.Transport {
-	c.conns = make(chan net.Conn, 10000)
-	switch {
-	case address == wireAddress:
-		c.Transport = w
-	case address[:2] == "ws":
-		c.Transport = tunnel.WebSocket{}
-	default:
-		c.Transport = tunnel.TCP{}
+func (c *cutter) around(address string, w *wires) tunnel.DialFunc {
+	c.conns, c.dial = make(chan net.Conn, 10000), new(net.Dialer).DialContext
+	if address == wireAddress {
+		c.dial = w.Dial
 	}
-	return c
+	return c.dialContext
 }
 
-func (c *cutter) Dial(ctx context.Context, _ tunnel.DialFunc, address string) (net.Conn, error) {
-	var raw net.Conn
-	conn, err := c.Transport.Dial(ctx, func(ctx context.Context, network, address string) (net.Conn, error) {
-		var err error
-		raw, err = new(net.Dialer).DialContext(ctx, network, address)
-		return raw, err
-	}, address)
+func (c *cutter) dialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	conn, err := c.dial(ctx, network, address)
 	if err != nil {
 		return nil, err
 	}
-	if raw == nil { // of wires
-		raw = conn
-	}
-	c.conns <- raw
+	c.conns <- conn
 	return conn, nil
 }
 

@@ -152,7 +152,7 @@ func TestRefusedByWebSocket(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	served := handled{tunnel.WebSocket{}.NewListener(l), make(chan struct{})}
+	served := handled{tunnel.ListenWebSocket(l, nil), make(chan struct{})}
 	b.serveAlso(served)
 	<-served.set
 	for _, tt := range []struct{ say, want string }{

@@ -90,7 +90,7 @@ func (r *replicas) serve(s *tunnel.Server) *bed {
 }
 
 func (r *replicas) dialPeer(ctx context.Context, _, address string) (net.Conn, error) {
-	conn, err := r.w.Dial(ctx, nil, address)
+	conn, err := r.w.Dial(ctx, "tcp", address)
 	if err != nil {
 		return nil, err
 	}

@@ -52,10 +52,7 @@ func newHop(t testing.TB) *hop {
 func newTCPBed(t testing.TB, s *tunnel.Server) (*bed, string) {
 	t.Helper()
 	b := newBed(t, s)
-	l, err := tunnel.TCP{}.Listen(t.Context(), "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := listen(t)
 	b.serveAlso(l)
 	return b, l.Addr().String()
 }

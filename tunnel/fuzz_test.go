@@ -23,7 +23,7 @@ func FuzzServer(f *testing.F) {
 		if agent {
 			c = credentials
 		}
-		wire, err := b.w.Dial(t.Context(), nil, wireAddress)
+		wire, err := b.w.Dial(t.Context(), "tcp", wireAddress)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -28,7 +28,7 @@ func TestAgentKeepsServers(t *testing.T) {
 			t.Helper()
 			ctx, cancel := context.WithCancel(t.Context())
 			connected, ran := make(chan string, 1), make(chan error, 1)
-			a := &tunnel.Agent{Transport: w, Credentials: store, Invitation: invitation, Servers: servers, Targets: testTargets(), Hooks: tunnel.AgentHooks{
+			a := &tunnel.Agent{Dial: w.Dial, Credentials: store, Invitation: invitation, Servers: servers, Targets: testTargets(), Hooks: tunnel.AgentHooks{
 				Connected: func(server string, _ tunnel.Identity) {
 					select {
 					case connected <- server:

@@ -100,7 +100,7 @@ func dialGateway(t *testing.T, dial func(context.Context, gateway.Request) (net.
 		g.Close()
 		<-served
 	})
-	conn, err := doors.Dial(t.Context(), nil, "door")
+	conn, err := doors.Dial(t.Context(), "tcp", "door")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,7 +153,7 @@ func (l longLine) tlsRate(t *testing.T) float64 {
 		conn, _ := listener.Accept()
 		accepted <- conn
 	}()
-	conn, err := w.Dial(t.Context(), nil, "tls")
+	conn, err := w.Dial(t.Context(), "tcp", "tls")
 	if err != nil {
 		t.Fatal(err)
 	}

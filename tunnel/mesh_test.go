@@ -106,9 +106,9 @@ func (m *mesh) balance(pick func(up []string) string) {
 	m.pick = pick
 }
 
-func (m *mesh) Dial(ctx context.Context, dial tunnel.DialFunc, address string) (net.Conn, error) {
+func (m *mesh) Dial(ctx context.Context, network, address string) (net.Conn, error) {
 	if address != balancer {
-		return m.wires.Dial(ctx, dial, address)
+		return m.wires.Dial(ctx, network, address)
 	}
 	m.mu.Lock()
 	pick := m.pick
@@ -120,7 +120,7 @@ func (m *mesh) Dial(ctx context.Context, dial tunnel.DialFunc, address string) (
 	if len(up) == 0 {
 		return nil, syscall.ECONNREFUSED
 	}
-	return m.wires.Dial(ctx, dial, pick(up)+":1")
+	return m.wires.Dial(ctx, network, pick(up)+":1")
 }
 
 func (m *mesh) Listen(ctx context.Context, address string) (net.Listener, error) {
@@ -134,7 +134,7 @@ func (m *mesh) agent(a *tunnel.Agent) *agent {
 	if a.Servers == nil {
 		a.Servers = []string{balancer}
 	}
-	a.Transport = m
+	a.Dial = m.Dial
 	return m.bed(m.names()[0]).start(a)
 }
 

@@ -177,7 +177,7 @@ func (p *peer) openSession(ctx context.Context) (*outboundPeer, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := dialCarrier(ctx, s.PeerTransport, s.PeerDial, p.dialAddress, config)
+	c, err := dialCarrier(ctx, s.PeerDial, p.dialAddress, nil, config)
 	if err != nil {
 		return nil, connectError(ctx, p.address, err)
 	}

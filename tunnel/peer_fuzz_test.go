@@ -30,7 +30,7 @@ func FuzzGuest(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, hello, control, stream []byte) {
-		wire, err := b.w.Dial(t.Context(), nil, wireAddress)
+		wire, err := b.w.Dial(t.Context(), "tcp", wireAddress)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -95,29 +95,19 @@ func (r *replicas) staleAgent(name string) {
 	r.t.Helper()
 	link := newTestLink(r.t)
 	once := make(chan struct{}, 2) // the enrolment and the session
-	r.at(name, &tunnel.Agent{Transport: transportFunc(func(ctx context.Context, address string) (net.Conn, error) {
+	r.at(name, &tunnel.Agent{Dial: func(ctx context.Context, _, address string) (net.Conn, error) {
 		select {
 		case once <- struct{}{}:
 		case <-ctx.Done(): // it does not come back
 			return nil, ctx.Err()
 		}
-		conn, err := r.w.Dial(ctx, nil, address)
+		conn, err := r.w.Dial(ctx, "tcp", address)
 		if err != nil {
 			return nil, err
 		}
 		return link.join(conn), nil
-	})})
+	}})
 	link.hang()
-}
-
-type transportFunc func(ctx context.Context, address string) (net.Conn, error)
-
-func (f transportFunc) Dial(ctx context.Context, _ tunnel.DialFunc, address string) (net.Conn, error) {
-	return f(ctx, address)
-}
-
-func (f transportFunc) Listen(context.Context, string) (net.Listener, error) {
-	return nil, net.ErrClosed
 }
 
 // Two replicas believe in an old session, and one has the agent: whoever is

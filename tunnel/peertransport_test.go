@@ -15,39 +15,17 @@ import (
 	"github.com/causewayproject/causeway/tunnel"
 )
 
-// Replicas find each other at whatever a Transport of one's own takes for an
-// address.
-func TestPeerTransport(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := &wires{}
-		a := newAuthority(t)
-		peers := tunnel.StaticPeers{"replica-a", "replica-b"}
-		newBedAt(t, &tunnel.Server{Name: "a", Authority: a, Peers: peers, PeerTransport: w}, w, "replica-a").
-			agent(&tunnel.Agent{Servers: []string{"replica-a"}})
-		b := newBedAt(t, &tunnel.Server{Name: "b", Authority: a, Peers: peers, PeerTransport: w}, w, "replica-b")
-		b.echo().Close()
-	})
-}
-
-// A mesh over wss, whose certificates are of an authority that the system does
-// not know.
-func TestPeerTransportPrivateAuthority(t *testing.T) {
-	outer := tunnel.WebSocket{TLS: pki.ClientTLS()}
-	outer.TLS.Certificates = pki.ServerTLS().Certificates
-	peers := &members{}
+// The password of a replica's wss address is in no text.
+func TestPeerPassword(t *testing.T) {
 	a := newBed(t, &tunnel.Server{Name: "a"})
-	l, err := outer.Listen(t.Context(), "wss://127.0.0.1:0/peers")
-	if err != nil {
-		t.Fatal(err)
-	}
+	outer := pki.ClientTLS()
+	outer.Certificates = pki.ServerTLS().Certificates
+	l := tunnel.ListenWebSocket(listen(t), outer)
 	a.serveAlso(l)
-	a.agent(&tunnel.Agent{})
+	peers := &members{}
 	peers.set("wss://ann:hidden@" + l.Addr().String() + "/peers")
-	b := newBed(t, &tunnel.Server{Name: "b", Authority: a.s.Authority, Peers: peers, PeerTransport: outer})
-	b.echo().Close()
-
 	c := newBed(t, &tunnel.Server{Name: "c", Authority: a.s.Authority, Peers: peers})
-	_, err = c.dial("echo:7")
+	_, err := c.dial("echo:7")
 	checkNoAgent(t, err, "the replica at wss://ann:xxxxx@"+l.Addr().String()+"/peers can't be asked: ", "outer TLS handshake: tls: failed to verify certificate: x509: ")
 	if got := c.s.Fleet(t.Context())[1]; strings.Contains(got.Address+got.LastError, "hidden") {
 		t.Errorf("got %+v with the password", got)
@@ -112,7 +90,7 @@ func TestNoAgentSaysWhyPeersAreMissing(t *testing.T) {
 						case strings.HasPrefix(address, "long:"):
 							return nil, errors.New(strings.Repeat("long\n", 1000))
 						}
-						return r.w.Dial(ctx, nil, address)
+						return r.w.Dial(ctx, "tcp", address)
 					}}, r.w, "a:1")
 				_, err := a.dial("echo:7")
 				checkNoAgent(t, err, tt.want)

@@ -98,7 +98,7 @@ func (b *bed) wire() *stallConn { return b.wireTo(wireAddress) }
 
 func (b *bed) wireTo(address string) *stallConn {
 	b.t.Helper()
-	conn, err := b.w.Dial(b.t.Context(), nil, address)
+	conn, err := b.w.Dial(b.t.Context(), "tcp", address)
 	if err != nil {
 		b.t.Fatal(err)
 	}

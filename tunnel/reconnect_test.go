@@ -34,7 +34,7 @@ func TestAgentsComeBackSpread(t *testing.T) {
 		inv := b.invite()
 		for range agents {
 			b.start(&tunnel.Agent{
-				Dial: refusing, Transport: tunnel.TCP{},
+				Dial:       refusing,
 				Invitation: func(context.Context) (tunnel.Invitation, error) { return inv, nil },
 			})
 		}

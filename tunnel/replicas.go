@@ -26,8 +26,8 @@ import (
 // endpoints of its Service.
 type Membership interface {
 	// Watch calls set with the addresses of all replicas, at once and after
-	// each change, until ctx ends. Addresses have the form that
-	// [Server.PeerTransport] accepts. The replica's own may be among them; it is
+	// each change, until ctx ends. Addresses are host:port, or ws or wss URLs, as
+	// [CheckAddress] says. The replica's own may be among them; it is
 	// recognized. Set does not block, and replaces all former addresses.
 	//
 	// Until the first call of set, even one without addresses, dials that find no
@@ -39,8 +39,7 @@ type Membership interface {
 	Watch(ctx context.Context, set func(addresses []string)) error
 }
 
-// StaticPeers is a fixed Membership. Each entry is host:port, a ws or wss URL, or
-// another form that [Server.PeerTransport] accepts, such as a name without a port.
+// StaticPeers is a fixed Membership. Each entry is host:port, or a ws or wss URL.
 // Of host:port, each address of the host is a replica, as with a headless Service;
 // the host is looked up every 10 seconds. A host that can't be looked up is used as
 // it is. StaticPeers is safe for concurrent use.

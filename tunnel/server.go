@@ -40,12 +40,7 @@ type Server struct {
 	// with the peers begin with Serve or the first dial that needs them,
 	// and outlive Serve.
 	Peers Membership
-	// PeerTransport carries the sessions with the other replicas, at the addresses
-	// that Peers gives; for example a [WebSocket] with a private authority. If nil,
-	// the form of each address decides, as [TransportFor] does.
-	PeerTransport Transport
-	// PeerDial makes the connections of the PeerTransport. If nil, a net.Dialer
-	// does.
+	// PeerDial makes the connections to the other replicas. If nil, a net.Dialer does.
 	PeerDial DialFunc
 	// Store keeps tokens and revocations. If nil, they are kept in memory: a restart
 	// forgets revocations, and tokens that were not used yet.
@@ -182,7 +177,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 			s.reportRefused(remote, handshakeError(ctx, "connect", "", err))
 		})
 	}
-	err := s.groups.Serve(ctx, socket.TuneListener(l, 0), s.grace(), s.serveCarrier)
+	err := s.groups.Serve(ctx, socket.TuneListener(l), s.grace(), s.serveCarrier)
 	switch {
 	case errors.Is(err, group.ErrClosed):
 		return &Error{Op: "serve", Code: CodeClosed, Err: err}

@@ -3,10 +3,8 @@ package tunnel_test
 import (
 	"context"
 	"net"
-	"net/http/httptest"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/causewayproject/causeway/internal/test/sockettest"
 	"github.com/causewayproject/causeway/tunnel"
@@ -20,10 +18,10 @@ const userTimeout, notSentLow = 18, 25
 const minUnsent = 128 << 10
 
 func TestTCPOptions(t *testing.T) {
-	check := func(t *testing.T, conn net.Conn, timeout time.Duration) {
+	check := func(t *testing.T, conn net.Conn) {
 		t.Helper()
-		if got, want := sockettest.Option(t, conn, userTimeout), int(timeout/time.Millisecond); got != want {
-			t.Errorf("user timeout: got %d ms, want %d", got, want)
+		if got := sockettest.Option(t, conn, userTimeout); got != 30_000 {
+			t.Errorf("user timeout: got %d ms, want 30,000", got)
 		}
 		if got := sockettest.Option(t, conn, notSentLow); got != minUnsent {
 			t.Errorf("unsent limit: got %d, want %d", got, minUnsent)
@@ -32,26 +30,12 @@ func TestTCPOptions(t *testing.T) {
 			t.Error("small writes are delayed")
 		}
 	}
-	for _, tt := range []struct{ set, want time.Duration }{
-		{0, 30 * time.Second}, {5 * time.Second, 5 * time.Second}, {-1, 0}, {time.Microsecond, time.Millisecond},
-	} {
-		a, b := ends(t, tunnel.TCP{UserTimeout: tt.set}, "127.0.0.1:0")
-		check(t, a, tt.want)
-		check(t, b, tt.want)
-	}
-	for _, tt := range transports[1:] {
-		t.Run(tt.name, func(t *testing.T) {
-			a, b := ends(t, tt.transport(), tt.listen)
-			check(t, a, 30*time.Second)
-			check(t, b, 30*time.Second)
-		})
-	}
 	t.Run("another listener", func(t *testing.T) {
 		plain, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
 		}
-		l := socket.TuneListener(wrappingListener{plain}, 0)
+		l := socket.TuneListener(wrappingListener{plain})
 		defer l.Close()
 		near, err := net.Dial("tcp", l.Addr().String())
 		if err != nil {
@@ -63,21 +47,18 @@ func TestTCPOptions(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		check(t, conn, 30*time.Second)
+		check(t, conn)
 	})
 	t.Run("below a wrapper", func(t *testing.T) {
-		server := httptest.NewServer(nil)
-		defer server.Close()
-		dial := func(ctx context.Context, network, address string) (net.Conn, error) {
+		b, address := newTCPBed(t, &tunnel.Server{})
+		dialed := make(chan net.Conn, 10)
+		b.agent(&tunnel.Agent{Servers: []string{address}, Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
 			conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
+			dialed <- conn
 			return sockettest.Wrapped{Conn: conn}, err
-		}
-		conn, err := tunnel.TCP{}.Dial(testContext(t), dial, server.Listener.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close()
-		check(t, conn, 30*time.Second)
+		}})
+		<-dialed // the enrolment
+		check(t, <-dialed)
 	})
 }
 

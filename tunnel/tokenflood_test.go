@@ -154,7 +154,7 @@ type flood struct{ *bed }
 // enrol shows a token by hand.
 func (f *flood) enrol(token string, key *ecdsa.PrivateKey) enroltest.Answer {
 	f.t.Helper()
-	conn, err := f.w.Dial(f.t.Context(), nil, wireAddress)
+	conn, err := f.w.Dial(f.t.Context(), "tcp", wireAddress)
 	if err != nil {
 		f.t.Error(err)
 		return enroltest.Answer{}

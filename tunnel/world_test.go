@@ -75,7 +75,7 @@ func newWorld(t *testing.T, faults bool) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := tunnel.WebSocket{}.NewListener(plain)
+	h := tunnel.ListenWebSocket(plain, nil)
 	serving.Go(func() { w.s.Serve(context.Background(), h) })
 	t.Cleanup(func() {
 		w.s.Close()

@@ -116,7 +116,7 @@ func TestZones(t *testing.T) {
 // randomly is a Transport that connects each agent to any of the servers that run.
 type randomly struct{ *wires }
 
-func (r randomly) Dial(ctx context.Context, dial tunnel.DialFunc, _ string) (net.Conn, error) {
+func (r randomly) Dial(ctx context.Context, network, _ string) (net.Conn, error) {
 	r.mu.Lock()
 	var up []string
 	for address := range r.listeners {
@@ -124,7 +124,7 @@ func (r randomly) Dial(ctx context.Context, dial tunnel.DialFunc, _ string) (net
 	}
 	r.mu.Unlock()
 	slices.Sort(up)
-	return r.wires.Dial(ctx, dial, up[rand.IntN(len(up))])
+	return r.wires.Dial(ctx, network, up[rand.IntN(len(up))])
 }
 
 // TestZonesOfFleet: nearly all agents behind a load balancer have sessions in two zones,
@@ -137,7 +137,7 @@ func TestZonesOfFleet(t *testing.T) {
 				r := newZoned(t, "", names...)
 				var agents []*agent
 				for range most {
-					agents = append(agents, r.beds["a1"].start(&tunnel.Agent{Transport: randomly{r.w}}))
+					agents = append(agents, r.beds["a1"].start(&tunnel.Agent{Dial: randomly{r.w}.Dial}))
 				}
 				check := func(when string) {
 					t.Helper()

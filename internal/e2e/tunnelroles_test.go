@@ -57,7 +57,7 @@ func agentRole(ctx context.Context, in io.Reader, out io.Writer) error {
 		a.Dial = through.DialContext
 	}
 	if input.WebSocketCA != nil {
-		a.Transport = tunnel.WebSocket{TLS: proxyTLS(input.WebSocketCA)}
+		a.WebSocketTLS = proxyTLS(input.WebSocketCA)
 	}
 	return a.Run(ctx)
 }

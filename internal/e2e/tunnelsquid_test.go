@@ -26,7 +26,7 @@ func (h *hub) serveWSS(l net.Listener) (ca *pki.CA) {
 	outer := &tls.Config{Certificates: []tls.Certificate{ca.Server(host)}}
 	served := make(chan error, 1)
 	ctx, stop := context.WithCancel(context.Background())
-	go func() { served <- h.Serve(ctx, tunnel.WebSocket{TLS: outer}.NewListener(l)) }()
+	go func() { served <- h.Serve(ctx, tunnel.ListenWebSocket(l, outer)) }()
 	h.t.Cleanup(func() {
 		stop()
 		<-served

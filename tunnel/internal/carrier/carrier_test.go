@@ -47,7 +47,7 @@ const nettestEnv = "CAUSEWAY_TEST_NETTEST"
 func TestCarrierIsAConn(t *testing.T) {
 	if os.Getenv(nettestEnv) != "" {
 		nettest.TestConn(t, func() (net.Conn, net.Conn, func(), error) {
-			a, b := ends(t, tcp(0))
+			a, b := ends(t, tcp())
 			agent, server := carriers(t, a, b)
 			return flushing{agent}, flushing{server}, func() { agent.Close(); server.Close() }, nil
 		})
@@ -93,7 +93,7 @@ func TestFlushIsWhatSends(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			a, b := ends(t, tcp(0))
+			a, b := ends(t, tcp())
 			raw := &counted{Conn: a}
 			agent, server := carriers(t, raw, b)
 			handshake, before := raw.writes.Load(), raw.bytes.Load()
@@ -136,7 +136,7 @@ func TestFlushIsWhatSends(t *testing.T) {
 }
 
 func TestWriteDeadlineIsTheLastWord(t *testing.T) {
-	a, b := ends(t, tcp(0))
+	a, b := ends(t, tcp())
 	agent, server := carriers(t, a, b)
 	agent.SetWriteDeadline(time.Now().Add(20 * time.Millisecond))
 	var first error
@@ -316,7 +316,7 @@ func TestGarbageAfterTLS(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			a, b := ends(t, tcp(0))
+			a, b := ends(t, tcp())
 			agent, server := carriers(t, a, b)
 			io.WriteString(a, tt.garbage)
 			if n, err := server.Read(make([]byte, 100)); n != 0 || err == nil || errors.Is(err, io.EOF) {
@@ -340,9 +340,9 @@ func TestIdleCarriersAreSmall(t *testing.T) {
 		transport transport
 		wrap      func(net.Conn) net.Conn
 	}{
-		{"tcp", tcp(0), same},
+		{"tcp", tcp(), same},
 		{"ws", webSocket("ws", nil), same},
-		{"wrapped", tcp(0), func(conn net.Conn) net.Conn { return &counted{Conn: conn} }},
+		{"wrapped", tcp(), func(conn net.Conn) net.Conn { return &counted{Conn: conn} }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var wg sync.WaitGroup

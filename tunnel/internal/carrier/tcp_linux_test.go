@@ -16,7 +16,7 @@ const userTimeout, notSentLow = 18, 25
 const minUnsent = 128 << 10
 
 func TestUnsentLimitFollowsTheRate(t *testing.T) {
-	a, b := ends(t, tcp(0))
+	a, b := ends(t, tcp())
 	agent, server := carriers(t, a, b)
 	var wg sync.WaitGroup
 	wg.Go(func() { io.Copy(io.Discard, server) })
@@ -35,7 +35,7 @@ func TestUnsentLimitFollowsTheRate(t *testing.T) {
 
 // A wrapped connection is read another way than a socket.
 func TestCarrierOverAWrapper(t *testing.T) {
-	a, b := ends(t, tcp(0))
+	a, b := ends(t, tcp())
 	agent, server := carriers(t, sockettest.Wrapped{Conn: a}, sockettest.Wrapped{Conn: b})
 	var wg sync.WaitGroup
 	wg.Go(func() { flushing{agent}.Write(make([]byte, 1<<20)) })

@@ -8,7 +8,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
-	"net/http"
 	"sync"
 	"testing"
 	"time"
@@ -28,7 +27,7 @@ type transport struct {
 
 // transports are the ones to test.
 var transports = []transport{
-	tcp(0),
+	tcp(),
 	webSocket("ws", nil),
 	webSocket("wss", func() *tls.Config {
 		config := pki.ClientTLS()
@@ -39,14 +38,14 @@ var transports = []transport{
 }
 
 // tcp is TCP with options.
-func tcp(userTimeout time.Duration) transport {
+func tcp() transport {
 	return transport{
 		name:   "tcp",
-		listen: func(t testing.TB) net.Listener { return socket.TuneListener(listen(t), userTimeout) },
+		listen: func(t testing.TB) net.Listener { return socket.TuneListener(listen(t)) },
 		dial: func(ctx context.Context, address string) (net.Conn, error) {
 			conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
 			if err == nil {
-				socket.Tune(conn, userTimeout)
+				socket.Tune(conn)
 			}
 			return conn, err
 		},
@@ -63,16 +62,16 @@ func webSocket(scheme string, config func() *tls.Config) transport {
 	}
 	return transport{
 		name:   scheme,
-		listen: func(t testing.TB) net.Listener { return carrier.ListenWebSocket(listen(t), "/tunnel", outer()) },
+		listen: func(t testing.TB) net.Listener { return carrier.ListenWebSocket(listen(t), outer()) },
 		dial: func(ctx context.Context, address string) (net.Conn, error) {
-			return dialWebSocket(ctx, nil, scheme+"://"+address+"/tunnel", outer(), nil)
+			return dialWebSocket(ctx, nil, scheme+"://"+address+"/tunnel", outer())
 		},
 	}
 }
 
 type dialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
 
-func dialWebSocket(ctx context.Context, dial dialFunc, address string, config *tls.Config, header http.Header) (net.Conn, error) {
+func dialWebSocket(ctx context.Context, dial dialFunc, address string, config *tls.Config) (net.Conn, error) {
 	u, err := websocket.ParseURL(address)
 	if err != nil {
 		return nil, err
@@ -80,7 +79,7 @@ func dialWebSocket(ctx context.Context, dial dialFunc, address string, config *t
 	if dial == nil {
 		dial = new(net.Dialer).DialContext
 	}
-	return carrier.DialWebSocket(ctx, dial, u, config, header)
+	return carrier.DialWebSocket(ctx, dial, u, config)
 }
 
 func listen(t testing.TB) net.Listener {

@@ -73,7 +73,7 @@ func TestWait(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			a, b := ends(t, tcp(0))
+			a, b := ends(t, tcp())
 			agent, server := drained(t, a, b)
 			if !waitFor(agent, func() { tt.end(t, agent, server) }) {
 				t.Error("Wait returned at once")
@@ -120,7 +120,7 @@ func TestWaitNot(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			a, b := ends(t, tcp(0))
+			a, b := ends(t, tcp())
 			agent, server := drained(t, a, b)
 			tt.prepare(t, agent, server)
 			if waitFor(agent, func() { agent.Close() }) {
@@ -136,7 +136,7 @@ func TestWaitNot(t *testing.T) {
 
 // A deadline ends the wait, not the Read with another one.
 func TestWaitAfterDeadline(t *testing.T) {
-	a, b := ends(t, tcp(0))
+	a, b := ends(t, tcp())
 	agent, server := drained(t, a, b)
 	waitFor(agent, func() { agent.SetReadDeadline(time.Unix(1, 0)) })
 	agent.SetReadDeadline(time.Time{})

@@ -31,12 +31,12 @@ const (
 
 // DialWebSocket connects to a ws:// or wss:// URL. The outer TLS is to the URL's
 // host, whatever dial goes through; config may be nil.
-func DialWebSocket(ctx context.Context, dial func(ctx context.Context, network, address string) (net.Conn, error), u *url.URL, config *tls.Config, header http.Header) (net.Conn, error) {
+func DialWebSocket(ctx context.Context, dial func(ctx context.Context, network, address string) (net.Conn, error), u *url.URL, config *tls.Config) (net.Conn, error) {
 	conn, err := dial(ctx, "tcp", websocket.HostPort(u))
 	if err != nil {
 		return nil, err
 	}
-	socket.Tune(conn, 0)
+	socket.Tune(conn)
 	if u.Scheme == "wss" {
 		outer, err := Client(ctx, conn, outerTLS(config, u.Hostname()))
 		if err != nil {
@@ -44,7 +44,7 @@ func DialWebSocket(ctx context.Context, dial func(ctx context.Context, network, 
 		}
 		conn = outer
 	}
-	ws, err := websocket.Client(ctx, conn, u, header)
+	ws, err := websocket.Client(ctx, conn, u)
 	if err != nil {
 		return nil, err
 	}
@@ -70,13 +70,13 @@ func outerTLS(config *tls.Config, host string) *tls.Config {
 // l, for requests of the path, or of any path if it is empty. The outer TLS is by
 // config; nil: none. Close waits for the listener's goroutines. Connections that
 // were accepted stay open.
-func ListenWebSocket(l net.Listener, path string, config *tls.Config) net.Listener {
+func ListenWebSocket(l net.Listener, config *tls.Config) net.Listener {
 	if config != nil {
 		config = admission.LimitMessages(outerTLS(config, ""))
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	s := &wsListener{
-		addr: l.Addr(), path: path, outer: config, admission: admission.New(maxUpgrades, HelloTimeout),
+		addr: l.Addr(), outer: config, admission: admission.New(maxUpgrades, HelloTimeout),
 		conns: make(chan net.Conn), done: make(chan struct{}), stop: stop,
 	}
 	s.wg.Go(func() { s.closeWithCause(s.groups.Serve(ctx, l, 0, s.serveRequest)) })
@@ -87,7 +87,6 @@ func ListenWebSocket(l net.Listener, path string, config *tls.Config) net.Listen
 // a place among the clients without a proven identity, as at a Server.
 type wsListener struct {
 	addr      net.Addr
-	path      string      // empty: any
 	outer     *tls.Config // nil: no TLS
 	admission *admission.Admission
 	groups    group.Set
@@ -163,9 +162,6 @@ func (s *wsListener) upgrade(p *admission.Place, raw net.Conn) (net.Conn, error)
 	if err != nil {
 		return nil, refuseRequest(conn, http.StatusBadRequest, "this is no request of HTTP/1.1, or it is too long")
 	}
-	if s.path != "" && r.URL.Path != s.path {
-		return nil, refuseRequest(conn, http.StatusNotFound, "agents connect at another path")
-	}
 	if status, text := websocket.CheckRequest(r); status != 0 {
 		return nil, refuseRequest(conn, status, text)
 	}
@@ -175,7 +171,7 @@ func (s *wsListener) upgrade(p *admission.Place, raw net.Conn) (net.Conn, error)
 	if err := raw.SetReadDeadline(time.Time{}); err != nil {
 		return nil, err
 	}
-	socket.Tune(conn, 0)
+	socket.Tune(conn)
 	return websocket.NewConn(conn, false, early), nil
 }
 

@@ -93,7 +93,7 @@ func TestWebSocketEndsByCloseFrameOnly(t *testing.T) {
 // rawWebSocketClient speaks to a listener of ours by plain TCP.
 func rawWebSocketClient(t *testing.T) (ours, theirs net.Conn) {
 	t.Helper()
-	l := carrier.ListenWebSocket(listen(t), "", nil)
+	l := carrier.ListenWebSocket(listen(t), nil)
 	t.Cleanup(func() { l.Close() })
 	theirs, err := net.Dial("tcp", l.Addr().String())
 	if err != nil {
@@ -135,7 +135,7 @@ func rawWebSocketServer(t *testing.T) (ours, theirs net.Conn) {
 			t.Error(err)
 		}
 	})
-	ours, err := dialWebSocket(testContext(t), nil, "ws://"+l.Addr().String(), nil, nil)
+	ours, err := dialWebSocket(testContext(t), nil, "ws://"+l.Addr().String(), nil)
 	wg.Wait()
 	if err != nil {
 		t.Fatal(err)
@@ -174,7 +174,7 @@ func TestCutInTheRecordOfAnOuterTLS(t *testing.T) {
 		{"WebSocket", func(outer net.Conn, client bool) net.Conn { return websocket.NewConn(outer, client, nil) }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			a, b := ends(t, tcp(0))
+			a, b := ends(t, tcp())
 			cut := &halving{Conn: a}
 			outer := handshaken(t, cut, b)
 			agent, server := carriers(t, tt.wrap(outer[0], true), tt.wrap(outer[1], false))

@@ -5,26 +5,23 @@ import (
 	"time"
 )
 
-const defaultUserTimeout = 30 * time.Second
+const userTimeout = 30 * time.Second
 
 // TuneListener returns a listener that tunes what l accepts, as Tune does. A listener of
 // TuneListener is returned as it is.
-func TuneListener(l net.Listener, userTimeout time.Duration) net.Listener {
+func TuneListener(l net.Listener) net.Listener {
 	if tuned, ok := l.(tunedListener); ok {
 		return tuned
 	}
-	return tunedListener{l, userTimeout}
+	return tunedListener{l}
 }
 
-type tunedListener struct {
-	net.Listener
-	userTimeout time.Duration
-}
+type tunedListener struct{ net.Listener }
 
 func (l tunedListener) Accept() (net.Conn, error) {
 	conn, err := l.Listener.Accept()
 	if err == nil {
-		Tune(conn, l.userTimeout)
+		Tune(conn)
 	}
 	return conn, err
 }
@@ -33,13 +30,10 @@ func (l tunedListener) Accept() (net.Conn, error) {
 // one: how long sent data may stay unacknowledged (zero: 30 s; negative: as the
 // system has it), and how much data that was not sent the kernel takes. A system
 // may have neither: a dead peer is found by the session's keepalive in any case.
-func Tune(conn net.Conn, userTimeout time.Duration) {
+func Tune(conn net.Conn) {
 	tc, ok := Innermost(conn).(*net.TCPConn)
 	if !ok {
 		return
-	}
-	if userTimeout == 0 {
-		userTimeout = defaultUserTimeout
 	}
 	setOptions(tc, userTimeout, minUnsent)
 }

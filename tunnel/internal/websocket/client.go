@@ -67,9 +67,9 @@ func HostPort(u *url.URL) string {
 
 // Client makes the handshake of a client on conn, which belongs to the WebSocket
 // from then on: it is closed if the handshake fails. ctx bounds the handshake.
-func Client(ctx context.Context, conn net.Conn, u *url.URL, header http.Header) (*Conn, error) {
+func Client(ctx context.Context, conn net.Conn, u *url.URL) (*Conn, error) {
 	stop := context.AfterFunc(ctx, func() { socket.Innermost(conn).Close() })
-	early, err := upgrade(conn, u, header)
+	early, err := upgrade(conn, u)
 	if !stop() && ctx.Err() != nil {
 		err = ctx.Err()
 	}
@@ -83,14 +83,11 @@ func Client(ctx context.Context, conn net.Conn, u *url.URL, header http.Header) 
 
 // upgrade makes the handshake of RFC 6455, section 4.1, and returns what the
 // server sent after it.
-func upgrade(conn net.Conn, u *url.URL, header http.Header) (early []byte, err error) {
+func upgrade(conn net.Conn, u *url.URL) (early []byte, err error) {
 	var nonce [16]byte
 	rand.Read(nonce[:])
 	key := base64.StdEncoding.EncodeToString(nonce[:])
-	req := &http.Request{Method: http.MethodGet, URL: u, Host: u.Host, Header: header.Clone()}
-	if req.Header == nil {
-		req.Header = http.Header{}
-	}
+	req := &http.Request{Method: http.MethodGet, URL: u, Host: u.Host, Header: http.Header{}}
 	if user := u.User; user != nil {
 		password, _ := user.Password()
 		req.SetBasicAuth(user.Username(), password)

@@ -25,7 +25,7 @@ func connect(ctx context.Context, conn net.Conn, address string) (net.Conn, erro
 	if err != nil {
 		return nil, err
 	}
-	ws, err := websocket.Client(ctx, conn, u, nil)
+	ws, err := websocket.Client(ctx, conn, u)
 	if err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -253,7 +254,7 @@ func (f *serveFlags) openState(ctx context.Context, st *state) (*tunnel.Server, 
 // listen opens all listeners before anything runs, so that a wrong address ends the
 // program at once.
 func (p *program) listen(ctx context.Context, f *serveFlags) (services []service, err error) {
-	websocket, err := f.websocketTransport(p)
+	outer, err := f.websocketTLS(p)
 	if err != nil {
 		return nil, err
 	}
@@ -279,7 +280,7 @@ func (p *program) listen(ctx context.Context, f *serveFlags) (services []service
 		}
 	}
 	add("listen", f.listen, func(l net.Listener) error { return p.server.Serve(p.late, l) })
-	add("websocket", f.websocket, func(l net.Listener) error { return p.server.Serve(p.late, websocket.NewListener(l)) })
+	add("websocket", f.websocket, func(l net.Listener) error { return p.server.Serve(p.late, tunnel.ListenWebSocket(l, outer)) })
 	add("status", f.status, func(l net.Listener) error { return cli.ServeHTTP(p.late, l, p.statusHandler()) })
 	for _, text := range f.forward {
 		to, parseErr := parseForward(text)
@@ -294,14 +295,14 @@ func (p *program) listen(ctx context.Context, f *serveFlags) (services []service
 	return services, err
 }
 
-// websocketTransport reads the certificate.
-func (f *serveFlags) websocketTransport(p *program) (t tunnel.WebSocket, err error) {
+// websocketTLS reads the certificate of --websocket; nil without one.
+func (f *serveFlags) websocketTLS(p *program) (outer *tls.Config, err error) {
 	if f.tlsCert != "" {
-		if t.TLS, err = p.followCertificate("websocket", f.tlsCert, f.tlsKey); err != nil {
-			return t, fmt.Errorf("--websocket-cert: %w", err)
+		if outer, err = p.followCertificate("websocket", f.tlsCert, f.tlsKey); err != nil {
+			return nil, fmt.Errorf("--websocket-cert: %w", err)
 		}
 	}
-	return t, nil
+	return outer, nil
 }
 
 // run runs the services until ctx ends or one of them fails, and drains.

@@ -292,7 +292,7 @@ func TestServerWebSocket(t *testing.T) {
 	p := startServer(t, dir, "--listen=", "--websocket", "127.0.0.1:0", "--websocket-cert", cert, "--websocket-key", key)
 	inv := newInvitation(t, dir, "--server", "wss://"+address(p, "websocket")+"/agent")
 	e := startAgent(t, inv, echo(t), func(a *tunnel.Agent) {
-		a.Transport = tunnel.WebSocket{TLS: &tls.Config{RootCAs: ca.Pool()}}
+		a.WebSocketTLS = &tls.Config{RootCAs: ca.Pool()}
 	})
 	receive(t, "connection", e.connected)
 	p.Await(`msg=connected`)

@@ -310,7 +310,7 @@ func checkServers(what string, addresses []string) error {
 	for i, address := range addresses {
 		err := checkDialable(address)
 		if err == nil {
-			_, err = tunnel.TransportFor(address)
+			err = tunnel.CheckAddress(address)
 		}
 		if err != nil {
 			return cli.Mistake("%s: address %d: %v", what, i+1, err)

@@ -2,38 +2,11 @@ package tunnel
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"time"
 
 	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
-
-// ZoneMembership is a [Membership] that knows in which zone each replica is, such as a
-// zone of a cloud. If all zones are known,
-//
-//   - the two sessions of an agent are in two zones, if it reaches replicas of two zones
-//     within some tries;
-//   - a dial that is forwarded goes to a replica in the own zone, unless another one
-//     answers first;
-//   - a zone with more than half of the replicas has only half of the sessions; but no
-//     replica has more than twice the average for that.
-//
-// A replica takes its own zone from the address that leads to itself.
-type ZoneMembership interface {
-	Membership
-	// WatchZones is called instead of Watch. The keys of zones are the addresses, the
-	// values their zones; empty for an unknown one. Set does not keep the map.
-	WatchZones(ctx context.Context, set func(zones map[string]string)) error
-}
-
-// watchPeers calls the Watch of Peers, or its WatchZones.
-func (p *peers) watchPeers(ctx context.Context) error {
-	if m, ok := p.server.Peers.(ZoneMembership); ok {
-		return m.WatchZones(ctx, func(zones map[string]string) { p.setAddresses(slices.Sorted(maps.Keys(zones)), zones) })
-	}
-	return p.server.Peers.Watch(ctx, func(addresses []string) { p.setAddresses(addresses, nil) })
-}
 
 func (p *peer) setZone(zone string) {
 	p.mu.Lock()

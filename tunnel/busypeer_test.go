@@ -242,11 +242,11 @@ func TestReadyWhenMet(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := newReplicas(t, "b")
-				b := newBedAt(t, &tunnel.Server{Name: "a", Authority: r.Authority, Peers: membershipFunc(func(ctx context.Context, set func([]string)) error {
+				b := newBedAt(t, &tunnel.Server{Name: "a", Authority: r.Authority, Peers: membershipFunc(func(ctx context.Context, set func(map[string]string)) error {
 					if err := pause(ctx, tt.members); err != nil || tt.fails {
 						return syscall.EHOSTUNREACH
 					}
-					set([]string{"a:1", "b:1"})
+					set(withoutZones([]string{"a:1", "b:1"}))
 					<-ctx.Done()
 					return ctx.Err()
 				}), PeerDial: func(ctx context.Context, _, address string) (net.Conn, error) {

@@ -8,7 +8,9 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
+	"slices"
 	"strings"
 	"time"
 
@@ -63,7 +65,7 @@ func PeerHandshake(ctx context.Context, a *Authority, near, far net.Conn, key cr
 
 // WatchWith is Watch with another resolver.
 func (p StaticPeers) WatchWith(ctx context.Context, set func([]string), lookup func(context.Context, string) ([]string, error)) error {
-	return p.watchWith(ctx, set, lookup)
+	return p.watchWith(ctx, func(zones map[string]string) { set(slices.Sorted(maps.Keys(zones))) }, lookup)
 }
 
 // AddClusters has the Server know of n clusters that are not connected, each

@@ -17,17 +17,17 @@ import (
 type members struct {
 	mu   sync.Mutex // guards the fields below
 	all  []string
-	sets map[chan struct{}]func([]string)
+	sets map[chan struct{}]func(map[string]string)
 }
 
-func (m *members) Watch(ctx context.Context, set func([]string)) error {
+func (m *members) Watch(ctx context.Context, set func(map[string]string)) error {
 	m.mu.Lock()
 	if m.sets == nil {
-		m.sets = map[chan struct{}]func([]string){}
+		m.sets = map[chan struct{}]func(map[string]string){}
 	}
 	key := make(chan struct{})
 	m.sets[key] = set
-	set(m.all)
+	set(withoutZones(m.all))
 	m.mu.Unlock()
 	<-ctx.Done()
 	m.mu.Lock()
@@ -41,8 +41,17 @@ func (m *members) set(all ...string) {
 	defer m.mu.Unlock()
 	m.all = all
 	for _, set := range m.sets {
-		set(slices.Clone(all))
+		set(withoutZones(all))
 	}
+}
+
+// withoutZones is what a Membership says that knows no zones.
+func withoutZones(addresses []string) map[string]string {
+	zones := map[string]string{}
+	for _, address := range addresses {
+		zones[address] = ""
+	}
+	return zones
 }
 
 // replicas are servers on the same wires, at the addresses a:1, b:1 and so on,

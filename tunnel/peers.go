@@ -81,7 +81,7 @@ func (p *peers) watchMembers() {
 	b := &backoff.Backoff{First: time.Second}
 	for ctx := p.group.Accepting(); ctx.Err() == nil; {
 		began := time.Now()
-		err := p.watchPeers(ctx)
+		err := p.server.Peers.Watch(ctx, p.setAddresses)
 		if ctx.Err() != nil {
 			return
 		}
@@ -103,7 +103,7 @@ func isClosed(c <-chan struct{}) bool {
 }
 
 // setAddresses keeps a session with each of the addresses, and with no other.
-func (p *peers) setAddresses(addresses []string, zones map[string]string) {
+func (p *peers) setAddresses(zones map[string]string) {
 	defer p.absences.forgetAll()
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -112,17 +112,17 @@ func (p *peers) setAddresses(addresses []string, zones map[string]string) {
 		close(p.listed)
 	}
 	for address, kept := range p.byAddr {
-		if !slices.Contains(addresses, address) {
+		if _, listed := zones[address]; !listed {
 			kept.cancel()
 			delete(p.byAddr, address)
 		}
 	}
-	for _, address := range addresses {
+	for address, zone := range zones {
 		if known := p.byAddr[address]; known != nil {
-			known.setZone(zones[address])
+			known.setZone(zone)
 			continue
 		}
-		kept := &peer{peers: p, dialAddress: address, address: mask.Address(address), zone: zones[address], tried: make(chan struct{}), came: make(chan struct{}, 1)}
+		kept := &peer{peers: p, dialAddress: address, address: mask.Address(address), zone: zone, tried: make(chan struct{}), came: make(chan struct{}, 1)}
 		ctx, cancel := context.WithCancel(p.group.Accepting())
 		kept.cancel = cancel
 		if !p.group.Go(func() { kept.run(ctx) }) {

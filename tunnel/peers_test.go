@@ -342,9 +342,9 @@ func TestMembershipFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newReplicas(t, "b")
 		calls := 0
-		m := membershipFunc(func(ctx context.Context, set func([]string)) error {
+		m := membershipFunc(func(ctx context.Context, set func(map[string]string)) error {
 			if calls++; calls == 1 {
-				set([]string{"a:1", "b:1"})
+				set(withoutZones([]string{"a:1", "b:1"}))
 			}
 			return errors.New("away")
 		})
@@ -363,6 +363,8 @@ func TestMembershipFails(t *testing.T) {
 	})
 }
 
-type membershipFunc func(ctx context.Context, set func([]string)) error
+type membershipFunc func(ctx context.Context, set func(map[string]string)) error
 
-func (f membershipFunc) Watch(ctx context.Context, set func([]string)) error { return f(ctx, set) }
+func (f membershipFunc) Watch(ctx context.Context, set func(map[string]string)) error {
+	return f(ctx, set)
+}

@@ -23,7 +23,7 @@ type lateMembers struct {
 	calls int
 }
 
-func (m *lateMembers) Watch(ctx context.Context, set func([]string)) error {
+func (m *lateMembers) Watch(ctx context.Context, set func(map[string]string)) error {
 	m.mu.Lock()
 	m.calls++
 	first := m.calls == 1
@@ -38,7 +38,7 @@ func (m *lateMembers) Watch(ctx context.Context, set func([]string)) error {
 			return m.err
 		}
 	}
-	set(m.addresses)
+	set(withoutZones(m.addresses))
 	<-ctx.Done()
 	return ctx.Err()
 }
@@ -46,7 +46,7 @@ func (m *lateMembers) Watch(ctx context.Context, set func([]string)) error {
 // failingMembers fails at once, each time.
 type failingMembers string
 
-func (m failingMembers) Watch(context.Context, func([]string)) error { return errors.New(string(m)) }
+func (m failingMembers) Watch(context.Context, func(map[string]string)) error { return errors.New(string(m)) }
 
 // A replica that has just started does not know the others yet: a dial waits
 // until the Membership has answered, but not for one that never does.

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
@@ -25,18 +26,29 @@ import (
 // Membership says where the replicas of a Server are. In Kubernetes these are the
 // endpoints of its Service.
 type Membership interface {
-	// Watch calls set with the addresses of all replicas, at once and after
-	// each change, until ctx ends. Addresses are host:port, or ws or wss URLs, as
+	// Watch calls set with the addresses of all replicas and their zones, at once and
+	// after each change, until ctx ends. The keys are the addresses, the values their
+	// zones, such as a cloud's; empty for an unknown one. Addresses are host:port, or ws or wss URLs, as
 	// [CheckAddress] says. The replica's own may be among them; it is
-	// recognized. Set does not block, and replaces all former addresses.
+	// recognized. Set does not block, does not keep the map, and replaces all former
+	// addresses.
 	//
 	// Until the first call of set, even one without addresses, dials that find no
 	// agent wait for it, up to 5 seconds. If Watch returns before ctx has ended, it
 	// is called again a little later. Until then the addresses stay, and the text of
 	// its error is in the errors of dials that find no agent.
 	//
-	// A Membership that also knows zones is a [ZoneMembership].
-	Watch(ctx context.Context, set func(addresses []string)) error
+	// If all zones are known,
+	//
+	//   - the two sessions of an agent are in two zones, if it reaches replicas of two
+	//     zones within some tries;
+	//   - a dial that is forwarded goes to a replica in the own zone, unless another one
+	//     answers first;
+	//   - a zone with more than half of the replicas has only half of the sessions; but
+	//     no replica has more than twice the average for that.
+	//
+	// A replica takes its own zone from the address that leads to itself.
+	Watch(ctx context.Context, set func(zones map[string]string)) error
 }
 
 // StaticPeers is a fixed Membership. Each entry is host:port, or a ws or wss URL.
@@ -51,22 +63,23 @@ var _ Membership = StaticPeers(nil)
 const resolveEvery = 10 * time.Second
 
 // Watch returns when ctx ends.
-func (p StaticPeers) Watch(ctx context.Context, set func(addresses []string)) error {
+func (p StaticPeers) Watch(ctx context.Context, set func(zones map[string]string)) error {
 	return p.watchWith(ctx, set, net.DefaultResolver.LookupHost)
 }
 
 type lookupFunc func(ctx context.Context, host string) ([]string, error)
 
-func (p StaticPeers) watchWith(ctx context.Context, set func([]string), lookup lookupFunc) error {
+func (p StaticPeers) watchWith(ctx context.Context, set func(map[string]string), lookup lookupFunc) error {
 	known := map[string][]string{} // by entry
-	var last []string
-	for first := true; ctx.Err() == nil; first = false {
-		var all []string
+	var last map[string]string     // nil: set was not called yet
+	for ctx.Err() == nil {
+		all := map[string]string{} // no zone is known
 		for _, entry := range p {
-			all = append(all, resolvePeers(ctx, entry, known, lookup)...)
+			for _, address := range resolvePeers(ctx, entry, known, lookup) {
+				all[address] = ""
+			}
 		}
-		slices.Sort(all)
-		if all = slices.Compact(all); ctx.Err() == nil && (first || !slices.Equal(all, last)) {
+		if ctx.Err() == nil && (last == nil || !maps.Equal(all, last)) {
 			set(all)
 			last = all
 		}
@@ -115,7 +128,7 @@ type ReplicaStatus struct {
 	// Address is the one that Peers gives, without the password of a URL; empty for
 	// Self.
 	Address string `json:"address"`
-	// Zone is where it is; empty if Peers does not know: see [ZoneMembership].
+	// Zone is where it is; empty if Peers does not know: see [Membership].
 	Zone string `json:"zone,omitempty"`
 	// Connected: there is a session that forwards dials to it.
 	Connected bool `json:"connected"`

@@ -3,6 +3,7 @@ package tunnel_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"slices"
@@ -21,11 +22,10 @@ type zonedMembers struct {
 	unknown string
 }
 
-func (m zonedMembers) WatchZones(ctx context.Context, set func(map[string]string)) error {
-	return m.Watch(ctx, func(all []string) {
-		zones := map[string]string{}
-		for _, address := range all {
-			zones[address] = ""
+func (m zonedMembers) Watch(ctx context.Context, set func(map[string]string)) error {
+	return m.members.Watch(ctx, func(all map[string]string) {
+		zones := maps.Clone(all)
+		for address := range all {
 			if zone := zoneIn(address); !strings.Contains(m.unknown, zone) {
 				zones[address] = zone
 			}

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -243,20 +245,22 @@ func during(t *testing.T, run func(context.Context) error) {
 }
 
 func (r *replicas) testEndpointSlices(t *testing.T) {
-	slices := r.admin.DiscoveryV1().EndpointSlices(r.namespace)
+	endpoints := r.admin.DiscoveryV1().EndpointSlices(r.namespace)
 	slice := &discoveryv1.EndpointSlice{
 		ObjectMeta:  metav1.ObjectMeta{Name: "tunnel-1", Labels: map[string]string{discoveryv1.LabelServiceName: "tunnel"}},
 		AddressType: discoveryv1.AddressTypeIPv4,
 		Ports:       []discoveryv1.EndpointPort{{Name: ptr.To("agents"), Port: ptr.To[int32](8443)}},
 		Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{"192.0.2.51"}}},
 	}
-	slice, err := slices.Create(t.Context(), slice, metav1.CreateOptions{})
+	slice, err := endpoints.Create(t.Context(), slice, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	got := make(chan []string, 10)
 	replicas := kubernetes.EndpointSlices{Client: r.one, Namespace: r.namespace, Service: "tunnel", Port: "agents"}
-	during(t, func(ctx context.Context) error { return replicas.Watch(ctx, func(a []string) { got <- a }) })
+	during(t, func(ctx context.Context) error {
+		return replicas.Watch(ctx, func(zones map[string]string) { got <- slices.Sorted(maps.Keys(zones)) })
+	})
 	wants := func(want ...string) {
 		t.Helper()
 		if a := next(t, got, 30*time.Second, fmt.Sprint(want)); !reflect.DeepEqual(a, want) {
@@ -268,11 +272,11 @@ func (r *replicas) testEndpointSlices(t *testing.T) {
 	slice.Endpoints = append(slice.Endpoints,
 		discoveryv1.Endpoint{Addresses: []string{"192.0.2.52"}, Conditions: discoveryv1.EndpointConditions{Ready: no, Serving: yes, Terminating: yes}},
 		discoveryv1.Endpoint{Addresses: []string{"192.0.2.53"}, Conditions: discoveryv1.EndpointConditions{Ready: no, Serving: no}})
-	if slice, err = slices.Update(t.Context(), slice, metav1.UpdateOptions{}); err != nil {
+	if slice, err = endpoints.Update(t.Context(), slice, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	wants("192.0.2.51:8443", "192.0.2.52:8443")
-	if err := slices.Delete(t.Context(), slice.Name, metav1.DeleteOptions{}); err != nil {
+	if err := endpoints.Delete(t.Context(), slice.Name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if a := next(t, got, 30*time.Second, "no replica"); len(a) != 0 {

@@ -2,7 +2,9 @@ package kubernetes_test
 
 import (
 	"context"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -89,5 +91,7 @@ func watchSlices(t *testing.T, api *apitest.Server, port string, got chan<- []st
 	if errs != nil {
 		s.Error = tell(errs)
 	}
-	return func(ctx context.Context) error { return s.Watch(ctx, func(addresses []string) { got <- addresses }) }
+	return func(ctx context.Context) error {
+		return s.Watch(ctx, func(zones map[string]string) { got <- slices.Sorted(maps.Keys(zones)) })
+	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"maps"
 	"net"
-	"slices"
 	"strconv"
 	"sync"
 
@@ -48,7 +47,7 @@ type EndpointSlices struct {
 	Error func(error)
 }
 
-var _ tunnel.ZoneMembership = EndpointSlices{}
+var _ tunnel.Membership = EndpointSlices{}
 
 func (s EndpointSlices) checkFields() error {
 	switch {
@@ -62,25 +61,10 @@ func (s EndpointSlices) checkFields() error {
 	return nil
 }
 
-// Watch calls set with the addresses of all replicas, host:port, sorted, first
-// when they are known and then after each change, until ctx ends. While the API
-// server is down, the last ones stay. For replicas that accept each other's
-// connections by WebSocket, Server.PeerTransport makes URLs of the addresses. The
-// error is about a field, or nil.
-func (s EndpointSlices) Watch(ctx context.Context, set func(addresses []string)) error {
-	var last []string
-	known := false
-	return s.WatchZones(ctx, func(zones map[string]string) {
-		if all := slices.Sorted(maps.Keys(zones)); !known || !slices.Equal(all, last) {
-			known, last = true, all
-			set(slices.Clone(all))
-		}
-	})
-}
-
-// WatchZones is Watch; set gets the zone of each address, too, and is also called when
-// only that has changed.
-func (s EndpointSlices) WatchZones(ctx context.Context, set func(zones map[string]string)) error {
+// Watch calls set with the addresses of all replicas, host:port, and the zones of their
+// nodes, first when they are known and then after each change, until ctx ends. While the
+// API server is down, the last ones stay. The error is about a field, or nil.
+func (s EndpointSlices) Watch(ctx context.Context, set func(zones map[string]string)) error {
 	if err := s.checkFields(); err != nil {
 		return err
 	}

@@ -157,22 +157,15 @@ func TestEndpointSlicesZones(t *testing.T) {
 	s := kubernetes.EndpointSlices{Client: client(t, api), Namespace: namespace, Service: "tunnel"}
 	got := make(chan map[string]string, 10)
 	start(t, func(ctx context.Context) error {
-		return s.WatchZones(ctx, func(zones map[string]string) { got <- zones })
+		return s.Watch(ctx, func(zones map[string]string) { got <- zones })
 	})
 	want := map[string]string{"10.0.0.1:1": "east", "10.0.0.2:1": "west", "10.0.0.3:1": "", "[fd00::1]:1": "east"}
 	if diff := cmp.Diff(want, receive(t, got, "the zones")); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
 	}
-	addresses := make(chan []string, 10)
-	start(t, watchSlices(t, api, "", addresses, nil))
-	receive(t, addresses, "the addresses")
 	api.Set("endpointslices", slice("d", "IPv4", ports, inZone("west", "10.0.0.3")))
 	want["10.0.0.3:1"] = "west"
 	if diff := cmp.Diff(want, receive(t, got, "a zone that was unknown")); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
-	}
-	api.Set("endpointslices", slice("e", "IPv4", ports, endpoint("10.0.0.5")))
-	if got := receive(t, addresses, "another address"); len(got) != 5 {
-		t.Errorf("got %q after the zone, want nothing before the fifth address", got)
 	}
 }

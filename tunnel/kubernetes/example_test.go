@@ -61,6 +61,6 @@ func Example() {
 func ExampleEndpointSlices() {
 	var client clientset.Interface
 	replicas := kubernetes.EndpointSlices{Client: client, Namespace: "tunnel", Service: "tunnel-server", Port: "agents"}
-	err := replicas.Watch(context.Background(), func(addresses []string) { log.Print(addresses) })
+	err := replicas.Watch(context.Background(), func(zones map[string]string) { log.Print(zones) })
 	log.Print(err)
 }

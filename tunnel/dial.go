@@ -230,7 +230,7 @@ func (r *dialRun) dialPeers(ctx context.Context, local *Error) (stream *mux.Stre
 		}
 		callHook3(r.server.Hooks.Forwarded, r.cluster, time.Since(began), withoutTarget(cause))
 	}()
-	if l := r.server.peers.recallHolder(r.cluster); l != nil {
+	if l, _ := r.server.peers.holders.recall(r.cluster); l != nil {
 		if stream, err = r.dialPeer(ctx, l); err == nil || !r.mayRetry(err) {
 			return stream, err
 		}
@@ -245,16 +245,15 @@ func (r *dialRun) dialPeers(ctx context.Context, local *Error) (stream *mux.Stre
 // searchPeers asks all replicas at once, and has those dial that have an agent,
 // one after the other.
 func (r *dialRun) searchPeers(ctx context.Context, last *Error) (*mux.Stream, *Error) {
-	absences := &r.server.peers.absences
-	if absences.knows(r.cluster) {
+	peers := &r.server.peers
+	if _, none := peers.holders.recall(r.cluster); none {
 		return nil, last
 	}
-	began := absences.beginSearch()
+	began := peers.holders.beginSearch()
 	patience := wire.AskPatience
 	if r.nextAgent() != nil || last.Code == CodeRefused {
 		patience = wire.AskTimeout // the suspect ones here are tried after that, or there is an answer
 	}
-	peers := &r.server.peers
 	q := peers.startSearch(ctx, r.cluster, patience)
 	defer q.stop()
 	found := false
@@ -262,7 +261,7 @@ func (r *dialRun) searchPeers(ctx context.Context, last *Error) (*mux.Stream, *E
 		found = true
 		stream, err := r.dialPeer(ctx, l)
 		if err == nil {
-			peers.rememberHolder(r.cluster, l)
+			peers.holders.remember(r.cluster, l, began)
 		}
 		if err == nil || !r.mayRetry(err) {
 			return stream, err
@@ -274,7 +273,7 @@ func (r *dialRun) searchPeers(ctx context.Context, last *Error) (*mux.Stream, *E
 	}
 	missing := peers.missingAnswers(q.silent)
 	if !found && missing == nil {
-		absences.remember(r.cluster, began)
+		peers.holders.remember(r.cluster, nil, began)
 	}
 	if last.Code == CodeNoAgent && (last.Err == nil || q.silent > 0) {
 		return nil, r.newError(CodeNoAgent, missing)
@@ -343,7 +342,7 @@ func (r *dialRun) dialPeer(ctx context.Context, l *outboundPeer) (*mux.Stream, *
 		err = r.newError(CodeLost, errPeerLost{err.Err})
 	}
 	if err.Code != CodeRefused && r.mayRetry(err) {
-		r.server.peers.forgetHolder(r.cluster, l)
+		r.server.peers.holders.forget(r.cluster, l)
 	}
 	return nil, err
 }

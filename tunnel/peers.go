@@ -34,11 +34,10 @@ type peers struct {
 	byAddr   map[string]*peer
 	outbound map[*outboundPeer]bool
 	inbound  map[*inboundPeer]bool
-	found    map[string]finding // by cluster
-	err      error              // of Peers, the last
-	left     time.Time          // when the last session of either direction ended; zero: none has
+	err      error     // of Peers, the last
+	left     time.Time // when the last session of either direction ended; zero: none has
 
-	absences absences
+	holders holders
 }
 
 // start looks for the other replicas, unless it does so already. From here on
@@ -104,7 +103,7 @@ func isClosed(c <-chan struct{}) bool {
 
 // setAddresses keeps a session with each of the addresses, and with no other.
 func (p *peers) setAddresses(zones map[string]string) {
-	defer p.absences.forgetAll()
+	defer p.holders.forgetAll()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.err = nil
@@ -283,7 +282,7 @@ func (p *peers) isDraining() bool {
 }
 
 func (p *peers) addOutbound(l *outboundPeer) {
-	defer p.absences.forgetAll()
+	defer p.holders.forgetAll()
 	p.mu.Lock()
 	if p.outbound == nil {
 		p.outbound = map[*outboundPeer]bool{}
@@ -294,15 +293,10 @@ func (p *peers) addOutbound(l *outboundPeer) {
 }
 
 func (p *peers) removeOutbound(l *outboundPeer) {
-	defer p.absences.forgetAll()
+	defer p.holders.forgetAll()
 	p.mu.Lock()
 	delete(p.outbound, l)
 	p.left = time.Now()
-	for cluster, f := range p.found {
-		if f.link == l {
-			delete(p.found, cluster)
-		}
-	}
 	p.mu.Unlock()
 	p.server.announceSoon()
 }
@@ -320,7 +314,7 @@ func (p *peers) addInbound(g *inboundPeer) {
 }
 
 func (p *peers) removeInbound(g *inboundPeer) {
-	p.absences.dropAsker(g)
+	p.holders.dropAsker(g)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.inbound, g)
@@ -333,7 +327,7 @@ func (p *peers) tellArrival(cluster string) {
 	p.mu.Lock()
 	all := slices.Collect(maps.Keys(p.inbound))
 	p.mu.Unlock()
-	for _, in := range p.absences.takeAskers(cluster, all) {
+	for _, in := range p.holders.takeAskers(cluster, all) {
 		in.Send(wire.New(wire.MsgArrived).AddString(wire.TagCluster, cluster))
 	}
 }

@@ -87,7 +87,7 @@ func (l *outboundPeer) HandleControl(m *wire.Message) {
 	case wire.MsgRevoked:
 		l.peer.peers.server.handleRevoked(m)
 	case wire.MsgArrived:
-		l.peer.peers.absences.forget(m.Text(wire.TagCluster))
+		l.peer.peers.holders.forget(m.Text(wire.TagCluster), nil)
 	case wire.MsgLoad:
 		l.load.Store(int64(min(m.Uint(wire.TagLimit), 1<<32)))
 	}
@@ -222,7 +222,7 @@ func (p *inboundPeer) answerRequest(stream *mux.Stream) *mux.Stream {
 	switch m.Kind {
 	case wire.MsgAsk:
 		cluster := m.Text(wire.TagCluster)
-		p.server.peers.absences.noteAsked(p, cluster)
+		p.server.peers.holders.noteAsked(p, cluster)
 		wire.Write(stream, wire.New(wire.MsgHave).AddUint(wire.TagCode, uint64(p.server.hasAgent(cluster))))
 	case wire.MsgForward:
 		return p.dialFor(stream, m, early)

@@ -46,7 +46,9 @@ func (m *lateMembers) Watch(ctx context.Context, set func(map[string]string)) er
 // failingMembers fails at once, each time.
 type failingMembers string
 
-func (m failingMembers) Watch(context.Context, func(map[string]string)) error { return errors.New(string(m)) }
+func (m failingMembers) Watch(context.Context, func(map[string]string)) error {
+	return errors.New(string(m))
+}
 
 // A replica that has just started does not know the others yet: a dial waits
 // until the Membership has answered, but not for one that never does.

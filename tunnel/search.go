@@ -15,44 +15,6 @@ import (
 	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
-// finding is the replica that has an agent of a cluster.
-type finding struct {
-	link  *outboundPeer
-	until time.Time
-}
-
-// recallHolder returns the replica that had an agent of the cluster a moment ago; nil
-// if none had.
-func (p *peers) recallHolder(cluster string) *outboundPeer {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	f, ok := p.found[cluster]
-	if !ok || !f.link.TakesStreams() || time.Now().After(f.until) {
-		delete(p.found, cluster)
-		return nil
-	}
-	return f.link
-}
-
-func (p *peers) rememberHolder(cluster string, l *outboundPeer) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.found == nil {
-		p.found = map[string]finding{}
-	}
-	if p.found[cluster].link != l && p.outbound[l] {
-		p.found[cluster] = finding{l, time.Now().Add(wire.FoundFor)}
-	}
-}
-
-func (p *peers) forgetHolder(cluster string, l *outboundPeer) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.found[cluster].link == l {
-		delete(p.found, cluster)
-	}
-}
-
 // search is the question to all replicas: do you have an agent of this cluster?
 type search struct {
 	ctx     context.Context
@@ -235,17 +197,23 @@ func (r peerStatus) shortReason() string {
 	return printable.Text(r.err.Error(), printable.Most)
 }
 
-// maxAbsences bounds each of the maps of absences: some megabytes.
-const maxAbsences = 10_000
+// maxKnown bounds each of the maps of holders: some megabytes.
+const maxKnown = 10_000
 
-// absences is what this replica knows of clusters without an agent, so that dials that
-// can only fail do not ask all other replicas each time. A replica that says that it has
-// none tells the one that asked as soon as one comes.
-type absences struct {
-	mu    sync.Mutex           // guards the fields below
-	none  map[string]time.Time // clusters of which no other replica has an agent; until when that counts
-	asked map[asking]bool      // who was told that there is none here
-	news  uint64               // how often forget and forgetAll were called
+// holders is what this replica knows of who has an agent of a cluster, so that not every
+// dial asks all other replicas. A replica that says that it has none tells the one that
+// asked as soon as one comes.
+type holders struct {
+	mu    sync.Mutex         // guards the fields below
+	known map[string]finding // by cluster
+	asked map[asking]bool    // who was told that there is none here
+	news  uint64             // how often forget and forgetAll were called
+}
+
+// finding is the replica that has an agent of a cluster; a nil link: none has.
+type finding struct {
+	link  *outboundPeer
+	until time.Time
 }
 
 // asking is a replica that has asked for an agent of the cluster.
@@ -255,82 +223,89 @@ type asking struct {
 }
 
 // beginSearch returns a number for remember.
-func (a *absences) beginSearch() uint64 {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.news
+func (h *holders) beginSearch() uint64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.news
 }
 
-// remember notes that no other replica has an agent of the cluster, unless there was
-// news since beginSearch.
-func (a *absences) remember(cluster string, began uint64) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.news != began {
+// recall returns the replica that had an agent of the cluster a moment ago, or none if all
+// others had none.
+func (h *holders) recall(cluster string) (l *outboundPeer, none bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	f, ok := h.known[cluster]
+	if !ok || time.Now().After(f.until) || f.link != nil && !f.link.TakesStreams() {
+		delete(h.known, cluster)
+		return nil, false
+	}
+	return f.link, f.link == nil
+}
+
+// remember notes which replica has an agent of the cluster, or nil if no other one has,
+// unless there was news since beginSearch.
+func (h *holders) remember(cluster string, l *outboundPeer, began uint64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	life := wire.FoundFor
+	if l == nil {
+		life = wire.NoneFor
+	}
+	if l == nil && h.news != began || l != nil && !l.TakesStreams() {
 		return
 	}
-	if a.none == nil {
-		a.none = map[string]time.Time{}
+	if h.known == nil || len(h.known) >= maxKnown {
+		h.known = map[string]finding{}
 	}
-	if len(a.none) >= maxAbsences {
-		clear(a.none)
-	}
-	a.none[cluster] = time.Now().Add(wire.NoneFor)
+	h.known[cluster] = finding{l, time.Now().Add(life)}
 }
 
-// knows reports whether no other replica has an agent of the cluster.
-func (a *absences) knows(cluster string) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return time.Now().Before(a.none[cluster])
-}
-
-// forget is called when another replica has an agent of the cluster.
-func (a *absences) forget(cluster string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.news++
-	delete(a.none, cluster)
+// forget is called when another replica has an agent of the cluster, with a nil link, or
+// when that replica has none any more.
+func (h *holders) forget(cluster string, l *outboundPeer) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.news++
+	if l == nil || h.known[cluster].link == l {
+		delete(h.known, cluster)
+	}
 }
 
 // forgetAll is called when a replica comes or goes.
-func (a *absences) forgetAll() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.news++
-	clear(a.none)
+func (h *holders) forgetAll() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.news++
+	clear(h.known)
 }
 
 // noteAsked notes that a replica asks. It is called before this one looks for an agent.
-func (a *absences) noteAsked(p *inboundPeer, cluster string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.asked == nil {
-		a.asked = map[asking]bool{}
+func (h *holders) noteAsked(p *inboundPeer, cluster string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.asked == nil || len(h.asked) >= maxKnown {
+		h.asked = map[asking]bool{} // who is not told knows after wire.NoneFor
 	}
-	if len(a.asked) >= maxAbsences {
-		clear(a.asked) // who is not told knows after wire.NoneFor
-	}
-	a.asked[asking{p, cluster}] = true
+	h.asked[asking{p, cluster}] = true
 }
 
 // dropAsker is called when a replica has left.
-func (a *absences) dropAsker(p *inboundPeer) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	maps.DeleteFunc(a.asked, func(k asking, _ bool) bool { return k.peer == p })
+func (h *holders) dropAsker(p *inboundPeer) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	maps.DeleteFunc(h.asked, func(k asking, _ bool) bool { return k.peer == p })
 }
 
 // takeAskers returns who of the replicas waits to hear of an agent that has come.
-func (a *absences) takeAskers(cluster string, peers []*inboundPeer) (askers []*inboundPeer) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if len(a.asked) == 0 {
+func (h *holders) takeAskers(cluster string, peers []*inboundPeer) (askers []*inboundPeer) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.asked) == 0 {
 		return nil
 	}
 	for _, p := range peers {
-		if key := (asking{p, cluster}); a.asked[key] {
-			delete(a.asked, key)
+		if key := (asking{p, cluster}); h.asked[key] {
+			delete(h.asked, key)
 			askers = append(askers, p)
 		}
 	}

@@ -40,22 +40,10 @@ type AuthoritySecret struct {
 	Error func(error)
 }
 
-func (s AuthoritySecret) checkFields() error {
-	switch {
-	case s.Client == nil:
-		return requiredField("authority secret", "Client")
-	case s.Namespace == "":
-		return requiredField("authority secret", "Namespace")
-	case s.Name == "":
-		return requiredField("authority secret", "Name")
-	}
-	return nil
-}
-
 // Load reads the authority. If there is no such Secret, the error is
 // fs.ErrNotExist; if it holds no authority, a [*tunnel.Error] with CodeConfig.
 func (s AuthoritySecret) Load(ctx context.Context) (*tunnel.Authority, error) {
-	if err := s.checkFields(); err != nil {
+	if err := checkFields("authority secret", s.Client, "Namespace", s.Namespace, "Name", s.Name); err != nil {
 		return nil, err
 	}
 	secret, err := s.Client.CoreV1().Secrets(s.Namespace).Get(ctx, s.Name, metav1.GetOptions{})
@@ -101,7 +89,7 @@ func (s AuthoritySecret) LoadOrCreate(ctx context.Context) (*tunnel.Authority, e
 // authority can't be used, the Secret is deleted or the API server is down, the
 // last authority stays. The error is about a field, or nil.
 func (s AuthoritySecret) Watch(ctx context.Context, set func(*tunnel.Authority) error) error {
-	if err := s.checkFields(); err != nil {
+	if err := checkFields("authority secret", s.Client, "Namespace", s.Namespace, "Name", s.Name); err != nil {
 		return err
 	}
 	informer := coreinformers.NewFilteredSecretInformer(s.Client, s.Namespace, 0, cache.Indexers{}, func(o *metav1.ListOptions) {
@@ -109,15 +97,15 @@ func (s AuthoritySecret) Watch(ctx context.Context, set func(*tunnel.Authority) 
 	})
 	key := cache.ObjectName{Namespace: s.Namespace, Name: s.Name}.String()
 	var last *corev1.Secret
-	err := followInformer(ctx, informer, func(err error) { s.reportError(wrapError("watch authority", err)) }, func() {
+	err := followInformer(ctx, informer, func(err error) { reportError(s.Error, wrapError("watch authority", err)) }, func() {
 		object, _, _ := informer.GetStore().GetByKey(key)
 		secret, ok := object.(*corev1.Secret)
 		switch {
 		case !ok:
-			s.reportError(s.errMissing())
+			reportError(s.Error, s.errMissing())
 		case last == nil || !sameAuthority(last, secret):
 			last = secret
-			s.reportError(s.applyAuthority(secret, set))
+			reportError(s.Error, s.applyAuthority(secret, set))
 		}
 	})
 	return wrapError("watch authority", err)
@@ -149,10 +137,4 @@ func sameAuthority(a, b *corev1.Secret) bool {
 
 func (s AuthoritySecret) errMissing() error {
 	return fmt.Errorf("tunnel/kubernetes: the Secret %s/%s: %w", s.Namespace, s.Name, fs.ErrNotExist)
-}
-
-func (s AuthoritySecret) reportError(err error) {
-	if s.Error != nil && err != nil {
-		s.Error(err)
-	}
 }

@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	discoveryinformers "k8s.io/client-go/informers/discovery/v1"
 	"k8s.io/client-go/kubernetes"
-	discoverylisters "k8s.io/client-go/listers/discovery/v1"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/causewayproject/causeway/tunnel"
@@ -49,36 +48,19 @@ type EndpointSlices struct {
 
 var _ tunnel.Membership = EndpointSlices{}
 
-func (s EndpointSlices) checkFields() error {
-	switch {
-	case s.Client == nil:
-		return requiredField("endpoint slices", "Client")
-	case s.Namespace == "":
-		return requiredField("endpoint slices", "Namespace")
-	case s.Service == "":
-		return requiredField("endpoint slices", "Service")
-	}
-	return nil
-}
-
 // Watch calls set with the addresses of all replicas, host:port, and the zones of their
 // nodes, first when they are known and then after each change, until ctx ends. While the
 // API server is down, the last ones stay. The error is about a field, or nil.
 func (s EndpointSlices) Watch(ctx context.Context, set func(zones map[string]string)) error {
-	if err := s.checkFields(); err != nil {
+	if err := checkFields("endpoint slices", s.Client, "Namespace", s.Namespace, "Service", s.Service); err != nil {
 		return err
 	}
 	informer := discoveryinformers.NewFilteredEndpointSliceInformer(s.Client, s.Namespace, 0, cache.Indexers{}, func(o *metav1.ListOptions) {
 		o.LabelSelector = labels.Set{discoveryv1.LabelServiceName: s.Service}.String()
 	})
-	lister := discoverylisters.NewEndpointSliceLister(informer.GetIndexer())
 	var last map[string]string // nil: set was not called yet
-	err := followInformer(ctx, informer, func(err error) { s.reportError(wrapError("watch endpoint slices", err)) }, func() {
-		found, err := lister.List(labels.Everything())
-		if err != nil {
-			return // does not happen: Everything is a valid selector
-		}
-		if all := s.zonesOf(found); last == nil || !maps.Equal(all, last) {
+	err := followInformer(ctx, informer, func(err error) { reportError(s.Error, wrapError("watch endpoint slices", err)) }, func() {
+		if all := s.zonesOf(informer.GetStore().List()); last == nil || !maps.Equal(all, last) {
 			last = all
 			set(maps.Clone(all))
 		}
@@ -86,17 +68,12 @@ func (s EndpointSlices) Watch(ctx context.Context, set func(zones map[string]str
 	return wrapError("watch endpoint slices", err)
 }
 
-func (s EndpointSlices) reportError(err error) {
-	if s.Error != nil {
-		s.Error(err)
-	}
-}
-
 // zonesOf returns the addresses of all slices, with their zones. For a while, an endpoint
 // may be in two of them.
-func (s EndpointSlices) zonesOf(found []*discoveryv1.EndpointSlice) map[string]string {
+func (s EndpointSlices) zonesOf(found []any) map[string]string {
 	all := map[string]string{}
-	for _, slice := range found {
+	for _, object := range found {
+		slice := object.(*discoveryv1.EndpointSlice)
 		port, ok := s.findPort(slice.Ports)
 		if !ok || slice.AddressType == discoveryv1.AddressTypeFQDN {
 			continue

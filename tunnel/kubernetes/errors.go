@@ -1,8 +1,34 @@
 package kubernetes
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+
+	"k8s.io/client-go/kubernetes"
+)
 
 // requiredField is the error for a field that is needed.
+// checkFields returns an error for the first field that is not set. fields are names, each
+// with its value.
+func checkFields(what string, client kubernetes.Interface, fields ...string) error {
+	if client == nil {
+		return requiredField(what, "Client")
+	}
+	for pair := range slices.Chunk(fields, 2) {
+		if pair[1] == "" {
+			return requiredField(what, pair[0])
+		}
+	}
+	return nil
+}
+
+// reportError calls the field Error of a store or a watch, which may be nil.
+func reportError(report func(error), err error) {
+	if report != nil && err != nil {
+		report(err)
+	}
+}
+
 func requiredField(what, field string) error {
 	return fmt.Errorf("tunnel/kubernetes: %s: field %s is required", what, field)
 }

@@ -137,7 +137,7 @@ func (s *SecretStore) Watch(ctx context.Context, kind tunnel.Kind, changed func(
 		if ctx.Err() != nil {
 			return nil
 		}
-		s.reportError(wrapError("watch "+string(kind), err))
+		reportError(s.Error, wrapError("watch "+string(kind), err))
 		select {
 		case <-ctx.Done():
 			return nil

@@ -344,17 +344,5 @@ func (s *SecretStore) secretClient() coreclient.SecretInterface {
 func (s *SecretStore) namePrefix() string { return cmp.Or(s.Prefix, "causeway") }
 
 func (s *SecretStore) checkFields() error {
-	switch {
-	case s.Client == nil:
-		return requiredField("secret store", "Client")
-	case s.Namespace == "":
-		return requiredField("secret store", "Namespace")
-	}
-	return nil
-}
-
-func (s *SecretStore) reportError(err error) {
-	if s.Error != nil {
-		s.Error(err)
-	}
+	return checkFields("secret store", s.Client, "Namespace", s.Namespace)
 }

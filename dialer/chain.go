@@ -23,26 +23,25 @@ var (
 // WithForward returns a copy of d with this Forward. It returns an error if d has one
 // already, which would be ignored.
 func (d *HTTPConnect) WithForward(forward Dialer) (Dialer, error) {
-	if d.Forward != nil {
-		return nil, errForward
-	}
 	c := *d
-	c.Forward = forward
-	return &c, nil
+	return &c, setForward(&c.Forward, forward)
 }
 
 // WithForward returns a copy of d with this Forward. It returns an error if d has one
 // already, which would be ignored.
 func (d *SOCKS5) WithForward(forward Dialer) (Dialer, error) {
-	if d.Forward != nil {
-		return nil, errForward
-	}
 	c := *d
-	c.Forward = forward
-	return &c, nil
+	return &c, setForward(&c.Forward, forward)
 }
 
-var errForward = errors.New("field Forward is set: in a chain only the first element may have one")
+// setForward sets the field Forward of a copy.
+func setForward(field *Dialer, forward Dialer) error {
+	if *field != nil {
+		return errors.New("field Forward is set: in a chain only the first element may have one")
+	}
+	*field = forward
+	return nil
+}
 
 // Chain returns a Dialer that reaches each proxy through the one before it, and the
 // target through the last. The first may be any Dialer. The others must be a

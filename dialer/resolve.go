@@ -77,12 +77,8 @@ func alwaysRetry(error) bool { return true }
 // WithForward returns a copy of d with this Forward. It returns an error if d has one
 // already, which would be ignored.
 func (d *Resolve) WithForward(forward Dialer) (Dialer, error) {
-	if d.Forward != nil {
-		return nil, errForward
-	}
 	c := *d
-	c.Forward = forward
-	return &c, nil
+	return &c, setForward(&c.Forward, forward)
 }
 
 // resolveName returns the addresses of host, at least one.

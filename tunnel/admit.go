@@ -20,7 +20,11 @@ import (
 // serveCarrier serves a new carrier. It returns when the carrier has ended, or when a
 // session has begun, which then stays in the group.
 func (s *Server) serveCarrier(g *group.Group, conn net.Conn) {
-	if serve := s.admit(g, conn); serve != nil {
+	serve, err := s.admit(g, conn)
+	if err != nil {
+		s.reportRefused(conn.RemoteAddr(), err)
+	}
+	if serve != nil {
 		serve() // its session has the carrier
 		return
 	}
@@ -37,41 +41,37 @@ func onOwnStack(f func()) {
 
 // admit returns the function that serves the session of a new carrier. It is nil if the
 // carrier was for an enrolment, or was refused.
-func (s *Server) admit(g *group.Group, conn net.Conn) (serve func()) {
+func (s *Server) admit(g *group.Group, conn net.Conn) (serve func(), err error) {
 	ctx, cancel := context.WithTimeout(g.Context(), cmp.Or(s.HandshakeTimeout, 15*time.Second))
 	defer cancel()
 	p, err := s.admission.Enter(ctx, conn)
 	if err != nil {
-		s.reportRefused(conn.RemoteAddr(), handshakeError(ctx, "connect", "", err))
-		return nil
+		return nil, handshakeError(ctx, "connect", "", err)
 	}
 	defer p.Leave()
 	ctx = p.Context()
 	c, err := carrier.Accept(p, conn, s.tls)
 	if err != nil {
-		s.reportRefused(conn.RemoteAddr(), handshakeError(ctx, "connect", "", err))
-		return nil
+		return nil, handshakeError(ctx, "connect", "", err)
 	}
 	switch c.State().NegotiatedProtocol {
 	case protoEnroll:
 		s.serveEnrolment(ctx, c)
 	case protoTunnel:
-		sess, err := s.acceptAgent(ctx, g, c)
-		if err == nil {
-			return func() { s.serveSession(sess) }
+		var sess *agentSession
+		if sess, err = s.acceptAgent(ctx, g, c); err == nil {
+			return func() { s.serveSession(sess) }, nil
 		}
-		s.reportRefused(conn.RemoteAddr(), err)
 	case protoPeer:
-		peer, err := s.acceptPeer(ctx, g, c)
-		if err == nil {
-			return peer.start
+		var peer *inboundPeer
+		if peer, err = s.acceptPeer(ctx, g, c); err == nil {
+			return peer.start, nil
 		}
-		s.reportRefused(conn.RemoteAddr(), err)
 	default:
-		s.reportRefused(conn.RemoteAddr(), &Error{Op: "connect", Code: CodeVersion, Err: errors.New("the client offered no protocol of the tunnel by ALPN")})
+		err = &Error{Op: "connect", Code: CodeVersion, Err: errors.New("the client offered no protocol of the tunnel by ALPN")}
 	}
 	c.Close()
-	return nil
+	return nil, err
 }
 
 // handshakeError returns the error of a carrier on which no session and no enrolment began.

@@ -150,7 +150,8 @@ func (a *Agent) Run(ctx context.Context) error {
 	r.ctx = context.WithoutCancel(ctx) // sessions outlive ctx by Grace
 	r.sessions = group.New(r.ctx)
 	r.run(ctx)
-	return r.drainSessions()
+	r.drainSessions()
+	return nil
 }
 
 // SetTargets replaces the field Targets, of an agent that runs or is about to: for dials
@@ -199,14 +200,13 @@ type runner struct {
 }
 
 // drainSessions drains the sessions that are left.
-func (r *runner) drainSessions() error {
+func (r *runner) drainSessions() {
 	for _, l := range r.live {
 		l.Retire()
 	}
 	ctx, cancel := context.WithTimeout(r.ctx, r.grace())
 	defer cancel()
 	r.sessions.Drain(ctx)
-	return nil
 }
 
 func sleep(ctx context.Context, d time.Duration) {
@@ -216,12 +216,6 @@ func sleep(ctx context.Context, d time.Duration) {
 	case <-t.C:
 	case <-ctx.Done():
 	}
-}
-
-// connect is attemptServer on a stack of its own: Run's goroutine then waits for hours.
-func (r *runner) connect(ctx context.Context, held []string) (l *serverSession, server string, err error) {
-	onOwnStack(func() { l, server, err = r.attemptServer(ctx, held) })
-	return l, server, err
 }
 
 // attemptServer makes a session with the next server, which is to be none of those

@@ -244,10 +244,8 @@ func exchangeMessages(ctx context.Context, conn net.Conn, m *wire.Message) (*wir
 func askError(ctx context.Context, cluster string, err error) error {
 	e := &Error{Op: "enroll", Cluster: cluster, Code: CodeLost, Err: err}
 	switch cause := ctx.Err(); {
-	case errors.Is(cause, context.DeadlineExceeded):
-		e.Code, e.Err = CodeTimeout, cause
 	case cause != nil:
-		e.Code, e.Err = CodeCanceled, cause
+		e.Code, e.Err = contextCode(cause), cause
 	case errors.Is(err, wire.ErrMalformed):
 		e.Code = CodeBadRequest
 	}

@@ -79,7 +79,10 @@ func (r *runner) takeAttempt() time.Duration {
 func (r *runner) tryServer(ctx context.Context) {
 	r.nextTry = time.Time{}
 	held := r.heldNames()
-	l, server, err := r.connect(ctx, held)
+	var l *serverSession
+	var server string
+	var err error
+	onOwnStack(func() { l, server, err = r.attemptServer(ctx, held) }) // this goroutine then waits for hours
 	switch {
 	case err == nil:
 		r.addLive(l)

@@ -63,43 +63,28 @@ func identityOf(cert *x509.Certificate) (Identity, error) {
 // an [*Error] with CodeCertificateExpired, CodeRevoked, CodeBadCertificate or
 // CodeInternal; with the first two the identity is returned too.
 func (r *registrar) identify(ctx context.Context, op string, state *tls.ConnectionState) (id Identity, cert *x509.Certificate, err error) {
-	if id, err = r.issuedTo(op, state); err == nil {
-		cert, err = r.inForce(ctx, op, id, state)
-	}
-	return id, cert, err
-}
-
-// issuedTo returns the identity in the client's certificate, which the authority issued.
-func (r *registrar) issuedTo(op string, state *tls.ConnectionState) (id Identity, err error) {
 	if len(state.PeerCertificates) == 0 {
-		return Identity{}, refusedError(op, "", CodeBadCertificate, "the agent showed none")
+		return Identity{}, nil, refusedError(op, "", CodeBadCertificate, "the agent showed none")
 	}
-	a, leaf := r.authority(), state.PeerCertificates[0]
+	a, leaf, now := r.authority(), state.PeerCertificates[0], r.clock()
 	if err := a.check(); err != nil {
-		return Identity{}, internalError(op, "", err)
+		return Identity{}, nil, internalError(op, "", err)
 	}
 	// First of all it has to be one of ours: that of another PKI is not "expired".
-	if err := verifyLeaf(leaf, a.allCertificates(), withinLife(leaf, r.clock()), x509.ExtKeyUsageClientAuth); err != nil {
-		return Identity{}, refusedError(op, "", CodeBadCertificate, "%w", err)
+	err = verifyLeaf(leaf, a.allCertificates(), withinLife(leaf, now), x509.ExtKeyUsageClientAuth)
+	if err == nil {
+		id, err = identityOf(leaf)
 	}
-	if id, err = identityOf(leaf); err != nil {
-		return Identity{}, refusedError(op, "", CodeBadCertificate, "%w", err)
-	}
-	return id, nil
-}
-
-// inForce returns the client's certificate, if it is valid now and its identity was not
-// revoked.
-func (r *registrar) inForce(ctx context.Context, op string, id Identity, state *tls.ConnectionState) (*x509.Certificate, error) {
-	leaf, now := state.PeerCertificates[0], r.clock()
 	switch {
+	case err != nil:
+		return Identity{}, nil, refusedError(op, "", CodeBadCertificate, "%w", err)
 	case now.After(leaf.NotAfter):
-		return nil, refusedError(op, id.Cluster, CodeCertificateExpired, "it ended at %s, and now it is %s", formatTime(leaf.NotAfter), formatTime(now))
+		return id, nil, refusedError(op, id.Cluster, CodeCertificateExpired, "it ended at %s, and now it is %s", formatTime(leaf.NotAfter), formatTime(now))
 	case now.Before(leaf.NotBefore):
-		return nil, refusedError(op, id.Cluster, CodeBadCertificate, "it begins at %s, and now it is %s", formatTime(leaf.NotBefore), formatTime(now))
+		return id, nil, refusedError(op, id.Cluster, CodeBadCertificate, "it begins at %s, and now it is %s", formatTime(leaf.NotBefore), formatTime(now))
 	}
 	if err := r.checkRevoked(ctx, op, id, madeAfter(leaf)); err != nil {
-		return nil, err
+		return id, nil, err
 	}
-	return leaf, nil
+	return id, leaf, nil
 }

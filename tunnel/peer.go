@@ -55,7 +55,9 @@ func (p *peer) run(ctx context.Context) {
 		case <-p.came: // this attempt serves it, too
 		default:
 		}
-		link, err := p.connect(ctx)
+		var link *outboundPeer
+		var err error
+		onOwnStack(func() { link, err = p.openSession(ctx) })
 		if errors.Is(err, errSelf) {
 			p.isSelf()
 			p.endFirstAttempt()
@@ -159,13 +161,6 @@ func (p *peer) replaceLink(l *outboundPeer) *outboundPeer {
 		p.self, p.draining, p.err, p.name = false, false, nil, l.name
 	}
 	return old
-}
-
-// connect calls openSession on another goroutine, whose stack is then freed: that
-// of run waits for hours.
-func (p *peer) connect(ctx context.Context) (l *outboundPeer, err error) {
-	onOwnStack(func() { l, err = p.openSession(ctx) })
-	return l, err
 }
 
 // openSession opens a session with the replica at the address.

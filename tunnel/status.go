@@ -167,10 +167,14 @@ func (r *registry) clusterSnapshots(now time.Time) map[string]*clusterSnapshot {
 // It shows the names of clusters, the addresses of agents, and the targets and callers of
 // dials that failed to every client that can reach it: serve it where only operators can.
 func (s *Server) StatusHandler() http.Handler {
+	return newStatusMux(s.serveReady, s.serveStatus)
+}
+
+func newStatusMux(ready, status http.HandlerFunc) http.Handler {
 	m := http.NewServeMux()
 	m.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { writeText(w, http.StatusOK, "ok") })
-	m.HandleFunc("GET /readyz", s.serveReady)
-	m.HandleFunc("GET /status", s.serveStatus)
+	m.HandleFunc("GET /readyz", ready)
+	m.HandleFunc("GET /status", status)
 	return m
 }
 
@@ -319,17 +323,14 @@ func (a *Agent) Status() AgentStatus {
 // answer), /readyz (200 while a session takes streams, else 503) and /status
 // (AgentStatus as JSON).
 func (a *Agent) StatusHandler() http.Handler {
-	m := http.NewServeMux()
-	m.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { writeText(w, http.StatusOK, "ok") })
-	m.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+	ready := func(w http.ResponseWriter, _ *http.Request) {
 		if a.Status().Connected {
 			writeText(w, http.StatusOK, "ok")
 		} else {
 			writeText(w, http.StatusServiceUnavailable, "not connected to a server")
 		}
-	})
-	m.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, a.Status()) })
-	return m
+	}
+	return newStatusMux(ready, func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, a.Status()) })
 }
 
 func (a *Agent) setError(err error) {

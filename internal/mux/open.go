@@ -86,7 +86,6 @@ func (s *Session) broadcastAfter(ctx context.Context, c *sync.Cond) (stop func()
 
 func (s *Session) addStreamLocked(st *Stream) {
 	s.streams[st.id] = st
-	s.opened++
 }
 
 // Accept returns the next stream that the peer opened. The errors are the

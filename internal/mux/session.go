@@ -62,7 +62,6 @@ type Session struct {
 	mu                sync.Mutex // guards the fields below, and those of the streams
 	err               error
 	streams           map[uint32]*Stream
-	opened            uint64
 	bytesIn, bytesOut uint64 // payload
 	nextID            uint64
 	peerGone          bool // the peer takes no new streams
@@ -219,7 +218,6 @@ func (s *Session) Err() error {
 // Stats says how a session is doing.
 type Stats struct {
 	Streams           int           // open streams
-	Opened            uint64        // streams opened by either side so far
 	BytesIn, BytesOut uint64        // payload so far
 	RTT               time.Duration // of the latest ping; zero: unknown
 	LastRead          time.Time     // when the peer last sent something; at first the session's start
@@ -231,7 +229,6 @@ func (s *Session) Stats() Stats {
 	defer s.mu.Unlock()
 	return Stats{
 		Streams:  len(s.streams),
-		Opened:   s.opened,
 		BytesIn:  s.bytesIn,
 		BytesOut: s.bytesOut,
 		RTT:      s.rtt,

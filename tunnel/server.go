@@ -214,14 +214,7 @@ func (s *Server) whyClosed(cluster string) error {
 // Close ends every session and stream at once, and waits for the Server's
 // goroutines. The user of a stream gets a reset (ECONNRESET), as if the agent were
 // lost.
-func (s *Server) Close() error {
-	ended, cancel := context.WithCancel(context.Background())
-	cancel()
-	if err := s.Shutdown(ended); err != nil && !errors.Is(err, context.Canceled) {
-		return err
-	}
-	return nil
-}
+func (s *Server) Close() error { return group.CloseNow(s.Shutdown) }
 
 // drainGroup asks the group's agents, and its peers, to leave.
 func (s *Server) drainGroup(g *group.Group) {

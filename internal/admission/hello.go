@@ -85,8 +85,8 @@ const maxNames = 64
 
 // LimitMessages makes a server with this configuration refuse handshake messages that
 // take much memory for their size. It changes config, and limits clones of what
-// its GetConfigForClient returns.
-func LimitMessages(config *tls.Config) *tls.Config {
+// its GetConfigForClient returns. Those that name no protocols (ALPN) then name protos.
+func LimitMessages(config *tls.Config, protos ...string) *tls.Config {
 	choose := config.GetConfigForClient
 	config.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 		if n := len(hello.SupportedProtos); n > maxNames {
@@ -98,15 +98,18 @@ func LimitMessages(config *tls.Config) *tls.Config {
 		chosen, err := choose(hello)
 		if chosen != nil {
 			chosen = chosen.Clone()
-			limitNames(chosen)
+			limitNames(chosen, protos)
 		}
 		return chosen, err
 	}
-	limitNames(config)
+	limitNames(config, protos)
 	return config
 }
 
-func limitNames(config *tls.Config) {
+func limitNames(config *tls.Config, protos []string) {
+	if len(config.NextProtos) == 0 {
+		config.NextProtos = protos
+	}
 	verify := config.VerifyConnection
 	// VerifyConnection is called before the client has proven that it has the key.
 	config.VerifyConnection = func(state tls.ConnectionState) error {

@@ -96,6 +96,16 @@ func (s *Set) Shutdown(ctx context.Context) error {
 	return ctx.Err()
 }
 
+// CloseNow calls shutdown with a context that has ended, which is no error.
+func CloseNow(shutdown func(context.Context) error) error {
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := shutdown(ended); !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
 // Closed reports whether Shutdown was called.
 func (s *Set) Closed() bool {
 	s.mu.Lock()

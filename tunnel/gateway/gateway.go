@@ -186,34 +186,13 @@ func (g *Gateway) checkFields() error {
 		g.requests.setLimits(cmp.Or(g.MaxConns, 10_000), g.MaxPerClient)
 		g.pending = admission.New(cmp.Or(g.MaxPending, 1000), 0)
 		if g.TLS != nil {
-			g.connectTLS = admission.LimitMessages(withConnectALPN(g.TLS.Clone()))
+			g.connectTLS = admission.LimitMessages(g.TLS.Clone(), connectALPN...)
 		}
 	})
 	if g.Dial == nil {
 		return errors.New("gateway: field Dial is required")
 	}
 	return nil
-}
-
-// withConnectALPN changes the configuration so that it, and those of GetConfigForClient,
-// offer what the CONNECT door speaks, unless they have protocols.
-func withConnectALPN(config *tls.Config) *tls.Config {
-	if len(config.NextProtos) == 0 {
-		config.NextProtos = connectALPN
-	}
-	get := config.GetConfigForClient
-	if get == nil {
-		return config
-	}
-	config.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
-		chosen, err := get(hello)
-		if chosen != nil && len(chosen.NextProtos) == 0 {
-			chosen = chosen.Clone()
-			chosen.NextProtos = connectALPN
-		}
-		return chosen, err
-	}
-	return config
 }
 
 func (g *Gateway) handshakeTimeout() time.Duration {
@@ -272,14 +251,7 @@ func (g *Gateway) Shutdown(ctx context.Context) error {
 }
 
 // Close resets all connections and waits for the Gateway's goroutines.
-func (g *Gateway) Close() error {
-	ended, cancel := context.WithCancel(context.Background())
-	cancel()
-	if err := g.Shutdown(ended); err != nil && !errors.Is(err, context.Canceled) {
-		return err
-	}
-	return nil
-}
+func (g *Gateway) Close() error { return group.CloseNow(g.Shutdown) }
 
 // Status is a snapshot of a Gateway.
 type Status struct {

@@ -79,36 +79,26 @@ func (o *outbox) wakeLocked() {
 // write writes until nothing waits.
 func (o *outbox) write() {
 	for {
-		queue, last, ok := o.take()
-		if !ok {
+		o.mu.Lock()
+		queue, last := o.queue, o.last
+		o.writing = !o.closed && (len(queue) > 0 || last)
+		if !o.writing {
+			o.mu.Unlock()
 			return
 		}
+		o.queue = nil
+		o.mu.Unlock()
 		err := o.send(queue)
 		if err == nil && last {
 			err = o.control.CloseWrite()
 		}
 		if err != nil {
 			o.failed(err)
-			return
 		}
-		if last {
-			return
+		if err != nil || last {
+			return // writing stays true, so that no other goroutine starts
 		}
 	}
-}
-
-// take returns the messages to write, and whether the stream ends after them. If ok
-// is false, the queue is empty and the goroutine has to end. After a write that failed,
-// or was the last, writing stays true, so that no other goroutine starts.
-func (o *outbox) take() (queue []*wire.Message, last, ok bool) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.closed || len(o.queue) == 0 && !o.last {
-		o.writing = false
-		return nil, false, false
-	}
-	queue, o.queue = o.queue, nil
-	return queue, o.last, true
 }
 
 func (o *outbox) send(queue []*wire.Message) error {

@@ -192,21 +192,13 @@ func (p *HTTP2) reserveStream(d *HTTPConnect) (cc *http2Conn, call *http2Call, m
 
 // pruneConnsLocked removes closed connections, and proxies without a connection.
 func (p *HTTP2) pruneConnsLocked() {
-	for cc := range p.conns {
-		if cc.Err() != nil {
-			delete(p.conns, cc)
-		}
-	}
+	maps.DeleteFunc(p.conns, func(cc *http2Conn, _ struct{}) bool { return cc.Err() != nil })
 	for d, proxy := range p.proxies {
-		live := proxy.conns[:0]
-		for _, cc := range proxy.conns {
-			if _, ok := p.conns[cc]; ok {
-				live = append(live, cc)
-			}
-		}
-		clear(proxy.conns[len(live):])
-		proxy.conns = live
-		if len(live) == 0 && proxy.dialing == nil && (!proxy.http1 || d.Value() == nil) {
+		proxy.conns = slices.DeleteFunc(proxy.conns, func(cc *http2Conn) bool {
+			_, ok := p.conns[cc]
+			return !ok
+		})
+		if len(proxy.conns) == 0 && proxy.dialing == nil && (!proxy.http1 || d.Value() == nil) {
 			delete(p.proxies, d)
 		}
 	}

@@ -139,12 +139,7 @@ func (p *peers) setAddresses(zones map[string]string) {
 func (p *peers) connectedPeers() []*outboundPeer {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var all []*outboundPeer
-	for l := range p.outbound {
-		if l.TakesStreams() {
-			all = append(all, l)
-		}
-	}
+	all := slices.DeleteFunc(slices.Collect(maps.Keys(p.outbound)), func(l *outboundPeer) bool { return !l.TakesStreams() })
 	slices.SortFunc(all, func(a, b *outboundPeer) int {
 		return cmp.Or(strings.Compare(a.name, b.name), b.Since.Compare(a.Since))
 	})
@@ -155,13 +150,7 @@ func (p *peers) connectedPeers() []*outboundPeer {
 func (p *peers) untriedPeers() []*peer {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var all []*peer
-	for _, peer := range p.byAddr {
-		if !isClosed(peer.tried) {
-			all = append(all, peer)
-		}
-	}
-	return all
+	return slices.DeleteFunc(slices.Collect(maps.Values(p.byAddr)), func(peer *peer) bool { return isClosed(peer.tried) })
 }
 
 // isAlone reports whether there is no other replica, and none that may still
@@ -336,13 +325,7 @@ func (p *peers) tellArrival(cluster string) {
 func (p *peers) inboundOf(g *group.Group) []*inboundPeer {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var all []*inboundPeer
-	for in := range p.inbound {
-		if in.Group == g {
-			all = append(all, in)
-		}
-	}
-	return all
+	return slices.DeleteFunc(slices.Collect(maps.Keys(p.inbound)), func(in *inboundPeer) bool { return in.Group != g })
 }
 
 // closeUntrusted closes the sessions with replicas whose certificate is of no

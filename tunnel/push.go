@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -159,10 +161,7 @@ func (r *pushRun) notePeer(err error) {
 
 // err returns the error of Push; missing says why there may be more agents.
 func (r *pushRun) err(cluster string, missing error) error {
-	all := r.lost
-	for _, err := range r.results {
-		all = append(all, err)
-	}
+	all := slices.AppendSeq(r.lost, maps.Values(r.results))
 	switch {
 	case len(r.results) == 0 && errors.Join(all...) == nil:
 		return &Error{Op: "push", Cluster: cluster, Code: CodeNoAgent, Err: missing}

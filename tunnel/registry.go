@@ -256,12 +256,7 @@ func (r *registry) excessSessions(sess *agentSession) []*agentSession {
 func (r *registry) sessionsWhere(keep func(*agentSession) bool) []*agentSession {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var kept []*agentSession
-	for sess := range r.sessions {
-		if keep(sess) {
-			kept = append(kept, sess)
-		}
-	}
+	kept := slices.DeleteFunc(slices.Collect(maps.Keys(r.sessions)), func(sess *agentSession) bool { return !keep(sess) })
 	slices.SortFunc(kept, func(a, b *agentSession) int { return cmp.Compare(a.seq, b.seq) })
 	return kept
 }

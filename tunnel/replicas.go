@@ -184,10 +184,7 @@ type peerStatus struct {
 // statusRows returns what is known without asking.
 func (p *peers) statusRows() []peerStatus {
 	p.mu.Lock()
-	var all []*peer
-	for _, peer := range p.byAddr {
-		all = append(all, peer)
-	}
+	all := slices.Collect(maps.Values(p.byAddr))
 	p.mu.Unlock()
 	var rows []peerStatus
 	for _, peer := range all {

@@ -238,12 +238,11 @@ func (s *Server) serveStatus(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Status) findCluster(name string) (ClusterStatus, bool) {
-	for _, c := range s.Clusters {
-		if c.Cluster == name {
-			return c, true
-		}
+	i := slices.IndexFunc(s.Clusters, func(c ClusterStatus) bool { return c.Cluster == name })
+	if i < 0 {
+		return ClusterStatus{}, false
 	}
-	return ClusterStatus{}, false
+	return s.Clusters[i], true
 }
 
 func writeText(w http.ResponseWriter, code int, text string) {
@@ -363,13 +362,7 @@ func (a *Agent) addSession(l *serverSession, c *Credentials) {
 func (r *runner) removeSession(l *serverSession, err error) {
 	a := r.Agent
 	a.mu.Lock()
-	kept := a.state.sessions[:0:0]
-	for _, other := range a.state.sessions {
-		if other != l {
-			kept = append(kept, other)
-		}
-	}
-	a.state.sessions = kept
+	a.state.sessions = slices.DeleteFunc(slices.Clone(a.state.sessions), func(other *serverSession) bool { return other == l })
 	a.mu.Unlock()
 	if err != nil {
 		a.setError(err)

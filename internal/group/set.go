@@ -3,7 +3,9 @@ package group
 import (
 	"context"
 	"errors"
+	"maps"
 	"net"
+	"slices"
 	"sync"
 	"time"
 )
@@ -161,9 +163,5 @@ func (s *Set) closeAll() []*Group {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
-	all := make([]*Group, 0, len(s.all))
-	for g := range s.all {
-		all = append(all, g)
-	}
-	return all
+	return slices.Collect(maps.Keys(s.all))
 }

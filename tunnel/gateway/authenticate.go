@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"slices"
 	"strings"
 )
 
@@ -71,12 +72,7 @@ func (e notKnownErrors) Unwrap() []error { return e }
 
 // Unavailable reports whether one of them could not tell.
 func (e notKnownErrors) Unavailable() bool {
-	for _, err := range e {
-		if reasonOf(err) == reasonUnavailable {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(e, func(err error) bool { return reasonOf(err) == reasonUnavailable })
 }
 
 var _ Unavailable = notKnownErrors(nil)

@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"maps"
 	"net"
 	"sync"
 	"time"
@@ -284,14 +285,11 @@ func (g *Gateway) Status() Status {
 	v := &g.requests
 	s := Status{
 		Ready: !g.set.Closed(), Total: v.total.Load(), Failed: v.failed.Load(),
-		BytesIn: v.in.Load(), BytesOut: v.out.Load(), Clients: map[string]int{},
+		BytesIn: v.in.Load(), BytesOut: v.out.Load(),
 	}
 	s.Pending, s.Waiting = g.pending.Load()
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	s.Open = v.open
-	for name, n := range v.clients {
-		s.Clients[name] = n
-	}
+	s.Open, s.Clients = v.open, maps.Clone(v.clients)
 	return s
 }

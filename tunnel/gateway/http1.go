@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/netip"
 	"os"
 	"strconv"
 	"strings"
@@ -209,22 +208,9 @@ func parseRequestLine(line string) (*connectRequest, error) {
 // machine.
 func checkAuthority(s string) error {
 	host, port, err := net.SplitHostPort(s)
-	if err != nil || host == "" || len(host) > 255 {
+	n, wrong := strconv.ParseUint(port, 10, 16)
+	if err != nil || wrong != nil || n == 0 || !isHostName(host) || strings.HasPrefix(s, "[") != strings.Contains(host, ":") {
 		return errAuthority
-	}
-	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
-		return errAuthority
-	}
-	if s[0] == '[' {
-		if ip, err := netip.ParseAddr(host); err != nil || !ip.Is6() || ip.Zone() != "" {
-			return errAuthority
-		}
-		return nil
-	}
-	for i := range len(host) {
-		if c := host[i]; !isAlphanumeric(c) && c != '.' && c != '-' && c != '_' {
-			return errAuthority
-		}
 	}
 	return nil
 }

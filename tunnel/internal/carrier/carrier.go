@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -162,12 +163,7 @@ func handshakeError(err error, server bool) error {
 
 // isHTTP reports whether the first bytes are those of a request.
 func isHTTP(b [5]byte) bool {
-	for _, method := range []string{"GET /", "HEAD ", "POST ", "PUT /", "CONNE", "OPTIO", "PRI *"} {
-		if string(b[:]) == method {
-			return true
-		}
-	}
-	return false
+	return slices.Contains([]string{"GET /", "HEAD ", "POST ", "PUT /", "CONNE", "OPTIO", "PRI *"}, string(b[:]))
 }
 
 // Read is safe for concurrent use with everything else.

@@ -116,14 +116,12 @@ func (r *runner) awaitWork(ctx context.Context) {
 	if r.renewing != nil {
 		renewed = r.renewing.done
 	}
-	t := time.NewTimer(next)
-	defer t.Stop()
 	select {
 	case <-ctx.Done():
 	case <-r.changed:
 	case err := <-renewed:
 		r.endRenewal(ctx, err)
-	case <-t.C:
+	case <-time.After(next):
 		if l != nil && in <= next {
 			r.startRenewal(ctx, l)
 		}

@@ -129,7 +129,7 @@ var FairShare = fairShare
 // HoldersIn returns in which order a replica in the zone takes the replicas that have an
 // agent. It gets the zones of those that have answered; one more has not answered yet.
 func HoldersIn(zone string, zones ...string) (order []string) {
-	q := &search{zone: zone, pending: len(zones) + 1, answers: make(chan searchAnswer, len(zones)+1), trySuspects: time.NewTimer(time.Hour)}
+	q := &search{zone: zone, pending: len(zones) + 1, answers: make(chan searchAnswer, len(zones)+1), trySuspects: time.After(time.Hour)}
 	for _, zone := range zones {
 		q.answers <- searchAnswer{link: &outboundPeer{peer: &peer{zone: zone}}}
 	}

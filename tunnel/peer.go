@@ -91,10 +91,8 @@ func (p *peer) run(ctx context.Context) {
 
 // waitRetry waits before another attempt, unless the replica shows that it is there.
 func (p *peer) waitRetry(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
 	select {
-	case <-t.C:
+	case <-time.After(d):
 	case <-p.came:
 	case <-ctx.Done():
 	}

@@ -188,11 +188,9 @@ func (p *peers) awaitList(ctx context.Context) {
 	if listed == nil || isClosed(listed) || patience <= 0 {
 		return
 	}
-	t := time.NewTimer(patience)
-	defer t.Stop()
 	select {
 	case <-listed:
-	case <-t.C:
+	case <-time.After(patience):
 	case <-group.Accepting().Done():
 	case <-ctx.Done():
 	}

@@ -57,10 +57,8 @@ func (l *outboundPeer) closeUntrusted() {
 // awaitReplacing returns when another session is needed. It reports whether this one
 // takes streams until then.
 func (l *outboundPeer) awaitReplacing(ctx context.Context) bool {
-	rotate := time.NewTimer(time.Until(l.rotateAt))
-	defer rotate.Stop()
 	select {
-	case <-rotate.C:
+	case <-time.After(time.Until(l.rotateAt)):
 		return true
 	case <-l.replaceNow:
 		return true

@@ -24,10 +24,10 @@ type search struct {
 	pending int // answers that have not come
 	silent  int // replicas that did not answer
 
-	zone        string          // this replica's own; may be empty
-	holders     []*outboundPeer // that have answered, those in the zone first
-	suspects    []*outboundPeer // those whose agent does not answer at the moment
-	trySuspects *time.Timer     // they are tried when it fires, or when all have answered
+	zone        string           // this replica's own; may be empty
+	holders     []*outboundPeer  // that have answered, those in the zone first
+	suspects    []*outboundPeer  // those whose agent does not answer at the moment
+	trySuspects <-chan time.Time // they are tried when it fires, or when all have answered
 	fired       bool
 }
 
@@ -47,7 +47,7 @@ func (p *peers) startSearch(ctx context.Context, cluster string, patience time.D
 	links := p.connectedPeers()
 	q.pending = len(links) + len(untried)
 	q.answers = make(chan searchAnswer, q.pending)
-	q.trySuspects = time.NewTimer(wire.AskTimeout)
+	q.trySuspects = time.After(wire.AskTimeout)
 	for _, l := range links {
 		q.asking.Go(func() { q.answers <- searchAnswer{l, l.askForAgent(q.ctx, cluster)} })
 	}
@@ -73,7 +73,7 @@ func (q *search) nextHolder() *outboundPeer {
 			case CodeLost:
 				q.silent++
 			}
-		case <-q.trySuspects.C:
+		case <-q.trySuspects:
 			q.fired = true
 		}
 	}
@@ -99,7 +99,6 @@ func (q *search) addHolder(l *outboundPeer) {
 
 // stop cancels the questions that are under way, and waits for them.
 func (q *search) stop() {
-	q.trySuspects.Stop()
 	q.cancel()
 	q.asking.Wait()
 }

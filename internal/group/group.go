@@ -5,7 +5,6 @@ package group
 import (
 	"context"
 	"sync"
-	"time"
 )
 
 // Group is a set of goroutines, and of [Member]s without one, that end together, such
@@ -171,16 +170,4 @@ func (g *Group) Drain(ctx context.Context) {
 	}
 	g.Cancel()
 	<-g.empty
-}
-
-// Sleep waits for d, and reports whether it passed before the group was closed.
-func (g *Group) Sleep(d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-g.Accepting().Done():
-		return false
-	}
 }

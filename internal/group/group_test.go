@@ -194,30 +194,3 @@ func TestMemberEnds(t *testing.T) {
 		g.Remove(late)
 	})
 }
-
-func TestSleep(t *testing.T) {
-	tests := []struct {
-		name string
-		end  func(*group.Group)
-		took time.Duration
-		want bool
-	}{
-		{"whole", func(*group.Group) {}, time.Minute, true},
-		{"closed", (*group.Group).Close, time.Second, false},
-		{"cancelled", (*group.Group).Cancel, time.Second, false},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				g := group.New(t.Context())
-				defer g.Cancel()
-				time.AfterFunc(time.Second, func() { tt.end(g) })
-				began := time.Now()
-				got := g.Sleep(time.Minute)
-				if took := time.Since(began); got != tt.want || took != tt.took {
-					t.Errorf("got %v after %v, want %v after %v", got, took, tt.want, tt.took)
-				}
-			})
-		})
-	}
-}

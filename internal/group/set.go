@@ -80,7 +80,9 @@ func acceptLoop(l net.Listener, g *Group, handle func(*Group, net.Conn)) error {
 		}
 		// Out of file descriptors, for example: that passes.
 		wait = min(max(2*wait, 5*time.Millisecond), time.Second)
-		if !g.Sleep(wait) {
+		select {
+		case <-time.After(wait):
+		case <-g.Accepting().Done():
 			return ErrClosed
 		}
 	}

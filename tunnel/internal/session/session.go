@@ -233,11 +233,9 @@ func (s *Session) leaveWhenIdle() {
 	}
 	s.recordCause(errLeft)
 	s.outbox.finish()
-	t := time.NewTimer(LingerTimeout)
-	defer t.Stop()
 	select {
 	case <-s.Mux.Done():
-	case <-t.C:
+	case <-time.After(LingerTimeout):
 		s.CloseWithCause(errLeft)
 	}
 }

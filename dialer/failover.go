@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/causewayproject/causeway/internal/abort"
+	"github.com/causewayproject/causeway/internal/race"
 )
 
 // Failover dials with the first of several equivalent Dialers that works, such as
@@ -135,17 +135,9 @@ type failoverDial struct {
 	failures         Failures
 }
 
-// memberAttempt is the result of a dial with one member.
-type memberAttempt struct {
-	place   int // the member is order[place]
-	conn    net.Conn
-	err     error
-	tryNext bool // err lets the next member be tried
-}
-
 // dialMember dials with one member, for at most limit unless that is zero, and
 // records the result.
-func (d *failoverDial) dialMember(ctx context.Context, place int, limit time.Duration) memberAttempt {
+func (d *failoverDial) dialMember(ctx context.Context, place int, limit time.Duration) race.Attempt {
 	member := d.order[place]
 	own := ctx
 	if limit > 0 {
@@ -160,9 +152,9 @@ func (d *failoverDial) dialMember(ctx context.Context, place int, limit time.Dur
 	switch {
 	case err == nil:
 		d.recordSuccess(member)
-		return memberAttempt{place: place, conn: conn}
+		return race.Attempt{Conn: conn}
 	case ctx.Err() != nil:
-		return memberAttempt{place: place, err: err} // ctx ended, so err says nothing of the member
+		return race.Attempt{Err: err, Final: true} // ctx ended, so err says nothing of the member
 	}
 	retry := d.Retry
 	if retry == nil {
@@ -172,108 +164,36 @@ func (d *failoverDial) dialMember(ctx context.Context, place int, limit time.Dur
 	if again && !targetFailed(err) {
 		d.recordFailure(member, time.Now())
 	}
-	return memberAttempt{place: place, err: err, tryNext: again}
+	return race.Attempt{Err: err, Final: !again}
 }
 
-func (d *failoverDial) addFailure(a memberAttempt) {
-	d.failures = append(d.failures, Failure{Member: d.order[a.place], Err: a.err})
+func (d *failoverDial) addFailure(place int, err error) {
+	d.failures = append(d.failures, Failure{Member: d.order[place], Err: err})
 }
 
 func (d *failoverDial) dialInTurn(ctx context.Context) (net.Conn, error) {
 	for place := range d.order {
 		a := d.dialMember(ctx, place, timeShare(ctx, len(d.order)-place))
-		if a.err == nil {
-			return a.conn, nil
+		if a.Err == nil {
+			return a.Conn, nil
 		}
-		d.addFailure(a)
-		if !a.tryNext {
+		d.addFailure(place, a.Err)
+		if a.Final {
 			break
 		}
 	}
 	return nil, d.newError(ctx)
-}
-
-// hedgedDial is a dial whose members run at the same time.
-type hedgedDial struct {
-	*failoverDial
-	wg       sync.WaitGroup
-	results  chan memberAttempt
-	pending  []bool         // by place: the member has not answered
-	next     int            // the next place to start
-	endPlace int            // this place and later ones don't count
-	refusal  *memberAttempt // by endPlace; nil: none
 }
 
 // dialHedged starts each member when the one before it has failed, or has not
 // answered for hedgeDelay.
 func (d *failoverDial) dialHedged(ctx context.Context) (net.Conn, error) {
-	n := len(d.order)
-	r := &hedgedDial{failoverDial: d, results: make(chan memberAttempt, n), pending: make([]bool, n), endPlace: n}
-	each, cancel := context.WithCancel(ctx)
-	defer func() { cancel(); r.closeLosers() }()
-	timer := time.NewTimer(d.hedgeDelay(ctx, n))
-	defer timer.Stop()
-	for {
-		// The first member is started even if ctx has ended: its error says so.
-		if r.next == 0 || r.next < r.endPlace && ctx.Err() == nil {
-			timer.Reset(d.hedgeDelay(ctx, n-r.next))
-			r.startMember(each)
-		}
-		if !slices.Contains(r.pending[:r.endPlace], true) {
-			break
-		}
-		select {
-		case <-timer.C:
-		case a := <-r.results:
-			if conn := r.handleAttempt(a); conn != nil {
-				return conn, nil
-			}
-		}
-	}
-	if r.refusal != nil {
-		d.addFailure(*r.refusal)
+	delay := func(left int) time.Duration { return d.hedgeDelay(ctx, left) }
+	dial := func(ctx context.Context, place int) race.Attempt { return d.dialMember(ctx, place, 0) }
+	if conn := race.Dial(ctx, len(d.order), delay, dial, d.addFailure); conn != nil {
+		return conn, nil
 	}
 	return nil, d.newError(ctx)
-}
-
-func (r *hedgedDial) startMember(ctx context.Context) {
-	place := r.next
-	r.next++
-	r.pending[place] = true
-	r.wg.Go(func() { r.results <- r.dialMember(ctx, place, 0) })
-}
-
-// handleAttempt returns the connection of a if it wins, and records a's error.
-func (r *hedgedDial) handleAttempt(a memberAttempt) net.Conn {
-	r.pending[a.place] = false
-	switch {
-	case a.place >= r.endPlace:
-		a.closeConn()
-	case a.err == nil:
-		return a.conn
-	case a.tryNext:
-		r.addFailure(a)
-	default:
-		r.refusal, r.endPlace = &a, a.place
-	}
-	return nil
-}
-
-// closeLosers waits for the members that were cancelled and closes their
-// connections.
-func (r *hedgedDial) closeLosers() {
-	r.wg.Wait()
-	close(r.results)
-	for a := range r.results {
-		a.closeConn()
-	}
-}
-
-// closeConn closes the connection of a member that did not win.
-func (a memberAttempt) closeConn() {
-	if a.conn != nil {
-		abort.Close(a.conn)
-	}
 }
 
 // hedgeDelay returns how long a member may take before the next one is started.

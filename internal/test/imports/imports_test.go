@@ -21,7 +21,7 @@ const module = "github.com/causewayproject/causeway"
 // beside internal/test in examples. A package that is not listed fails.
 var arrows = map[string][]string{
 	"":                           {},
-	"/dialer":                    {"/internal/printable", "/noproxy", "/internal/abort", "/internal/mask"},
+	"/dialer":                    {"/internal/printable", "/noproxy", "/internal/abort", "/internal/mask", "/internal/race"},
 	"/tunnel/egress":             {"/internal/quote", "/internal/yamledit"},
 	"/kubeconfig":                {"/dialer", "/internal/yamledit", "/kubeconfig/internal/entry", "/kubeconfig/internal/field"},
 	"/kubeconfig/connect":        {"/internal/clusterapi", "/dialer", "/kubeconfig", "/kubeconfig/internal/entry", "/kubeconfig/internal/field", "/kubeconfig/internal/route", "/kubeconfig/probe", "/tunnel/gateway", "/internal/abort", "/internal/group"},
@@ -39,7 +39,7 @@ var arrows = map[string][]string{
 	"/tunnel/internal/carrier":   {"/internal/admission", "/internal/group", "/tunnel/internal/socket", "/tunnel/internal/websocket"},
 	"/tunnel/internal/session":   {"/internal/group", "/internal/mux", "/tunnel/internal/carrier", "/tunnel/internal/socket", "/tunnel/internal/wire"},
 	"/tunnel/internal/socket":    {},
-	"/tunnel/internal/target":    {},
+	"/tunnel/internal/target":    {"/internal/race"},
 	"/tunnel/internal/websocket": {"/internal/mask", "/tunnel/internal/socket"},
 	"/tunnel/internal/wire":      {"/internal/printable"},
 	"/tunnel/gateway":            {"/internal/printable", "/internal/abort", "/internal/admission", "/internal/group", "/internal/relay"},
@@ -62,6 +62,7 @@ var arrows = map[string][]string{
 	"/internal/owner":            {},
 	"/internal/secretname":       {},
 	"/internal/printable":        {},
+	"/internal/race":             {"/internal/abort"},
 	"/internal/relay":            {"/internal/abort"},
 	"/internal/smallfile":        {},
 	"/internal/turns":            {},
@@ -100,6 +101,7 @@ var light = []string{
 	"/internal/group",
 	"/internal/mux",
 	"/internal/quote",
+	"/internal/race",
 	"/internal/relay",
 	"/internal/turns",
 	"/internal/test/enroltest",

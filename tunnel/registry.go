@@ -180,44 +180,16 @@ func (r *registry) emptySince() (t time.Time, ok bool) {
 	return r.emptied, !r.emptied.IsZero()
 }
 
-// dialCandidates returns the sessions that a dial may use, the best first: suspect
-// ones come last, and of the others those with the fewest streams come first.
+// dialCandidates returns the sessions that a dial may use.
 func (r *registry) dialCandidates(name string) []*agentSession {
 	r.mu.Lock()
-	var all []*agentSession
-	if c := r.clusters[name]; c != nil {
-		for _, sess := range c.agents {
-			if !sess.Closed() { // one that is may not be removed yet
-				all = append(all, sess)
-			}
-		}
+	defer r.mu.Unlock()
+	c := r.clusters[name]
+	if c == nil {
+		return nil
 	}
-	r.mu.Unlock()
-	if len(all) < 2 {
-		return all
-	}
-	type ranked struct {
-		sess    *agentSession
-		suspect bool
-		load    int
-	}
-	ranks := make([]ranked, len(all))
-	for i, sess := range all {
-		ranks[i] = ranked{sess, sess.IsSuspect(), sess.OpenStreams()}
-	}
-	slices.SortFunc(ranks, func(a, b ranked) int {
-		if a.suspect != b.suspect {
-			if a.suspect {
-				return 1
-			}
-			return -1
-		}
-		return cmp.Or(cmp.Compare(a.load, b.load), cmp.Compare(a.sess.seq, b.sess.seq))
-	})
-	for i, r := range ranks {
-		all[i] = r.sess
-	}
-	return all
+	// One that is closed may not be removed yet.
+	return slices.DeleteFunc(slices.Collect(maps.Values(c.agents)), func(sess *agentSession) bool { return sess.Closed() })
 }
 
 // countServing returns how many sessions take streams.
@@ -261,12 +233,20 @@ func (r *registry) sessionsWhere(keep func(*agentSession) bool) []*agentSession 
 	return kept
 }
 
-// nextSession returns the best candidate that was not tried, or nil.
+// nextSession returns the best session for a dial that was not tried; nil if there is
+// none. Suspect ones come last, and of the others those with the fewest streams come first.
 func (r *registry) nextSession(cluster string, tried map[*agentSession]bool) *agentSession {
+	var best *agentSession
+	var suspect bool
+	var load int
 	for _, sess := range r.dialCandidates(cluster) {
-		if !tried[sess] {
-			return sess
+		if tried[sess] {
+			continue
+		}
+		its, n := sess.IsSuspect(), sess.OpenStreams()
+		if best == nil || suspect && !its || suspect == its && cmp.Or(cmp.Compare(n, load), cmp.Compare(sess.seq, best.seq)) < 0 {
+			best, suspect, load = sess, its, n
 		}
 	}
-	return nil
+	return best
 }

@@ -74,7 +74,7 @@ func (s *Server) AddClusters(n int) {
 	s.registry.mu.Lock()
 	defer s.registry.mu.Unlock()
 	for i := range n {
-		s.registry.clusters[fmt.Sprintf("default/c%d", i)] = &cluster{until: time.Now().Add(time.Hour), lastErr: errors.New(strings.Repeat("x", 300))}
+		s.registry.clusters[fmt.Sprintf("default/c%d", i)] = &cluster{until: time.Now().Add(time.Hour), lastErr: strings.Repeat("x", 300)}
 	}
 }
 

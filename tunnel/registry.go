@@ -35,7 +35,7 @@ type cluster struct {
 	agents  map[agentKey]*agentSession // of each agent the newest session that takes streams
 	open    int                        // how many sessions are open
 	until   time.Time                  // until then an agent whose session ended may come back
-	lastErr error
+	lastErr string
 	last    *EndedSession // nil: none has ended
 }
 
@@ -168,7 +168,7 @@ func (r *registry) remove(sess *agentSession, err error) {
 		c.until = until
 	}
 	if c.last = last; err != nil {
-		c.lastErr = err
+		c.lastErr = last.Error
 	}
 }
 

@@ -1,7 +1,6 @@
 package tunnel
 
 import (
-	"cmp"
 	"encoding/json"
 	"maps"
 	"net/http"
@@ -103,47 +102,33 @@ func (s *Server) Status() Status {
 	status.Ready = !s.groups.Closed() && !s.peers.isDraining()
 	status.Pending, status.Waiting = s.admission.Load()
 	status.AuthorityExpires = s.authority.Load().Certificate.NotAfter
-	for name, c := range s.registry.clusterSnapshots(s.registrar.clock()) {
-		cs := ClusterStatus{Cluster: name, Sessions: []SessionInfo{}}
-		for _, sess := range c.sessions {
+	sessions, clusters := s.registry.allSessions(), s.registry.clusterStatuses(s.registrar.clock())
+	for _, sess := range sessions {
+		if c := clusters[sess.id.Cluster]; c != nil { // else it has ended meanwhile
 			info := sess.sessionInfo()
-			cs.Connected = cs.Connected || !info.Draining
-			cs.Sessions = append(cs.Sessions, info)
+			c.Connected = c.Connected || !info.Draining
+			c.Sessions = append(c.Sessions, info)
+			c.Last = nil
 		}
-		if c.lastErr != nil {
-			cs.LastError = causeText(c.lastErr)
-		}
-		if len(c.sessions) == 0 {
-			cs.Last = c.last
-		}
-		status.Clusters = append(status.Clusters, cs)
 	}
-	slices.SortFunc(status.Clusters, func(a, b ClusterStatus) int { return cmp.Compare(a.Cluster, b.Cluster) })
+	for _, name := range slices.Sorted(maps.Keys(clusters)) {
+		status.Clusters = append(status.Clusters, *clusters[name])
+	}
 	status.Failures, status.Refusals = s.failures.all(), s.refusals.all()
 	return status
 }
 
-type clusterSnapshot struct {
-	sessions []*agentSession
-	lastErr  error
-	last     *EndedSession
-}
-
-func (r *registry) clusterSnapshots(now time.Time) map[string]*clusterSnapshot {
-	sessions := r.allSessions()
+// clusterStatuses returns the clusters that are not to be forgotten yet, without their
+// sessions.
+func (r *registry) clusterStatuses(now time.Time) map[string]*ClusterStatus {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.sweepLocked(now)
-	snapshot := map[string]*clusterSnapshot{}
-	for name, c := range maps.All(r.clusters) {
-		snapshot[name] = &clusterSnapshot{lastErr: c.lastErr, last: c.last}
+	all := map[string]*ClusterStatus{}
+	for name, c := range r.clusters {
+		all[name] = &ClusterStatus{Cluster: name, Sessions: []SessionInfo{}, LastError: c.lastErr, Last: c.last}
 	}
-	for _, sess := range sessions {
-		if c := snapshot[sess.id.Cluster]; c != nil { // else it has ended meanwhile
-			c.sessions = append(c.sessions, sess)
-		}
-	}
-	return snapshot
+	return all
 }
 
 // StatusHandler serves, for GET and HEAD,

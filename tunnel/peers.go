@@ -14,7 +14,6 @@ import (
 	"github.com/causewayproject/causeway/internal/backoff"
 	"github.com/causewayproject/causeway/internal/group"
 	"github.com/causewayproject/causeway/internal/mask"
-	"github.com/causewayproject/causeway/tunnel/internal/session"
 	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
@@ -354,15 +353,11 @@ func (p *peers) replaceAll() {
 // sendToAll sends a message to all replicas, by the sessions of both directions.
 func (p *peers) sendToAll(m *wire.Message) {
 	p.mu.Lock()
-	var sessions []*session.Session
+	defer p.mu.Unlock()
 	for l := range p.outbound {
-		sessions = append(sessions, &l.Session)
+		l.Send(m) // does not block
 	}
 	for g := range p.inbound {
-		sessions = append(sessions, &g.Session)
-	}
-	p.mu.Unlock()
-	for _, s := range sessions {
-		s.Send(m)
+		g.Send(m)
 	}
 }

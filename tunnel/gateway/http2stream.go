@@ -373,15 +373,12 @@ func (s *http2Stream) serve(ctx context.Context, request *connectRequest, err er
 	g := s.h.g
 	v := g.beginRequest(DoorConnect, s.h.raw.RemoteAddr())
 	defer v.finish()
+	var target net.Conn
 	if err != nil {
-		s.sendAnswer(answerFor(v.recordFailure(PhaseHandshake, err)))
-		return
+		err = v.recordFailure(PhaseHandshake, err)
+	} else if err = s.authorize(ctx, v, request); err == nil {
+		target, _, err = v.dial(ctx, nil)
 	}
-	if err := s.authorize(ctx, v, request); err != nil {
-		s.sendAnswer(answerFor(err))
-		return
-	}
-	target, _, err := v.dial(ctx, nil)
 	if err != nil {
 		s.sendAnswer(answerFor(err))
 		return
@@ -419,7 +416,10 @@ func (h *http2Conn) admitConnection() error {
 		return err
 	}
 	h.leavePending()
-	h.liftStrangerLimitsLocked()
+	h.admitted = true // the limits for strangers end
+	h.handlerRoom.Signal()
+	h.returnCreditLocked(h.earlyBytes + connWindow - defaultWindow)
+	h.earlyBytes = 0
 	return nil
 }
 
@@ -439,18 +439,6 @@ func (s *http2Stream) sendConnected(target net.Conn) error {
 	})
 	s.openWindowLocked()
 	return nil
-}
-
-// liftStrangerLimitsLocked is called when the first stream is let in: from now on the
-// limits of a stranger do not apply to the connection.
-func (h *http2Conn) liftStrangerLimitsLocked() {
-	if h.admitted {
-		return
-	}
-	h.admitted = true
-	h.handlerRoom.Signal()
-	h.returnCreditLocked(h.earlyBytes + connWindow - defaultWindow)
-	h.earlyBytes = 0
 }
 
 // sendAnswer sends an answer and ends the stream. The body is left out if the

@@ -100,16 +100,8 @@ func refusalOf(kind wire.Kind, err error) *wire.Message {
 
 func formatTime(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
-// answerEnroll returns the answer to an ENROLL that came from there, and the identity
-// that was enrolled. If the answer is a refusal, the error is its reason, an [*Error].
-func (r *registrar) answerEnroll(ctx context.Context, from netip.Prefix, state *tls.ConnectionState, m *wire.Message) (*wire.Message, Identity, error) {
-	answer, id, err := r.enrollAgent(ctx, from, state, m)
-	if err != nil {
-		return refusalOf(wire.MsgIssued, err), id, err
-	}
-	return answer, id, nil
-}
-
+// enrollAgent returns the answer to an ENROLL that came from there, and the identity that
+// was enrolled. The error is why it is refused, an [*Error].
 func (r *registrar) enrollAgent(ctx context.Context, from netip.Prefix, state *tls.ConnectionState, m *wire.Message) (*wire.Message, Identity, error) {
 	if m.Kind != wire.MsgEnroll || len(m.Body) > maxEnroll || state.NegotiatedProtocol != protoEnroll {
 		return nil, Identity{}, refusedError("enroll", "", CodeBadRequest, "not an enrolment")
@@ -269,8 +261,9 @@ func (s *Server) serveEnrolment(ctx context.Context, c *carrier.Conn) {
 	}
 	asking, cancel := storeContext(ctx)
 	defer cancel()
-	answer, id, err := s.registrar.answerEnroll(asking, turns.Source(c.RemoteAddr()), c.State(), m)
+	answer, id, err := s.registrar.enrollAgent(asking, turns.Source(c.RemoteAddr()), c.State(), m)
 	if err != nil {
+		answer = refusalOf(wire.MsgIssued, err)
 		s.reportRefused(c.RemoteAddr(), err)
 	} else {
 		callHook1(s.Hooks.Enrolled, id)

@@ -70,7 +70,11 @@ func (r *registrar) Identify(ctx context.Context, state *tls.ConnectionState) (I
 }
 
 func (r *registrar) Enroll(ctx context.Context, state *tls.ConnectionState, m *wire.Message) (*wire.Message, Identity, error) {
-	return r.answerEnroll(ctx, netip.Prefix{}, state, m)
+	answer, id, err := r.enrollAgent(ctx, netip.Prefix{}, state, m)
+	if err != nil {
+		answer = refusalOf(wire.MsgIssued, err)
+	}
+	return answer, id, err
 }
 
 func (r *registrar) Renew(ctx context.Context, id Identity, state *tls.ConnectionState, m *wire.Message) *wire.Message {

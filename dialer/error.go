@@ -1,6 +1,7 @@
 package dialer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -130,10 +131,7 @@ type Refusal struct {
 // Error returns the status line, and squid's error code if there is one
 // (X-Squid-Error). It does not return the body.
 func (r *Refusal) Error() string {
-	reason := r.Reason
-	if reason == "" {
-		reason = http.StatusText(r.StatusCode)
-	}
+	reason := cmp.Or(r.Reason, http.StatusText(r.StatusCode))
 	s := "the proxy answered " + strconv.Itoa(r.StatusCode)
 	if reason != "" {
 		s += " " + printable.Text(reason, maxText)

@@ -1,6 +1,7 @@
 package dialer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -95,10 +96,7 @@ func (f *Failover) checkFields() error {
 
 // memberOrder returns the members in the order in which they are tried.
 func (f *Failover) memberOrder(now time.Time) []int {
-	coolDown := f.CoolDown
-	if coolDown == 0 {
-		coolDown = defaultCoolDown
-	}
+	coolDown := cmp.Or(f.CoolDown, defaultCoolDown)
 	order, cooling := make([]int, 0, len(f.Dialers)), []int(nil)
 	f.mu.Lock()
 	defer f.mu.Unlock()

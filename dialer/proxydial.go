@@ -1,6 +1,7 @@
 package dialer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -113,9 +114,7 @@ func withTimeout(ctx context.Context, d time.Duration) (context.Context, context
 	if d < 0 {
 		return ctx, func() {}
 	}
-	if d == 0 {
-		d = defaultTimeout
-	}
+	d = cmp.Or(d, defaultTimeout)
 	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= d {
 		return ctx, func() {} // another context would cost seven allocations
 	}

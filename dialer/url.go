@@ -1,6 +1,7 @@
 package dialer
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -118,11 +119,7 @@ func proxyAddrOf(u *url.URL) string {
 	if isSocketURL(u) {
 		return unixPrefix + u.Path
 	}
-	port := u.Port()
-	if port == "" {
-		port = defaultPorts[u.Scheme]
-	}
-	return net.JoinHostPort(u.Hostname(), port)
+	return net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), defaultPorts[u.Scheme]))
 }
 
 func redactedURL(u *url.URL) string {

@@ -52,12 +52,7 @@ func (r *registrar) clock() time.Time {
 	return r.now()
 }
 
-func (r *registrar) agentLife() time.Duration {
-	if r.life <= 0 {
-		return defaultLife
-	}
-	return r.life
-}
+func (r *registrar) agentLife() time.Duration { return cmp.Or(max(r.life, 0), defaultLife) }
 
 // refusedError is an error whose text the other side gets.
 func refusedError(op, cluster string, code Code, format string, args ...any) *Error {

@@ -133,10 +133,7 @@ func (s *Server) setup() error {
 		if s.setupErr = s.Authority.check(); s.setupErr != nil {
 			return
 		}
-		s.name = s.Name
-		if s.name == "" {
-			s.name = randomName()
-		}
+		s.name = cmp.Or(s.Name, randomName())
 		if err := wire.CheckReplica(s.name); err != nil {
 			s.setupErr = configError("field Name of the Server: %w", err)
 			return

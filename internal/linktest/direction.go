@@ -1,6 +1,9 @@
 package linktest
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
 // Config is how a link behaves. The zero value is a plain relay.
 type Config struct {
@@ -62,13 +65,7 @@ const (
 
 // capacity returns how many bytes of a connection the link may hold.
 func (d Direction) capacity() int {
-	buffer, rate := d.Buffer, d.Rate
-	if buffer <= 0 {
-		buffer = defaultBuffer
-	}
-	if rate <= 0 {
-		rate = unlimited
-	}
+	buffer, rate := cmp.Or(max(d.Buffer, 0), defaultBuffer), cmp.Or(max(d.Rate, 0), unlimited)
 	return buffer + int(float64(rate)*d.Delay.Seconds())
 }
 

@@ -33,12 +33,7 @@ type Config struct {
 	ProbeAfter, DeadAfter time.Duration
 }
 
-func (c *Config) maxStreams() int {
-	if c.MaxStreams > 0 {
-		return c.MaxStreams
-	}
-	return 4096
-}
+func (c *Config) maxStreams() int { return cmp.Or(max(c.MaxStreams, 0), 4096) }
 
 func (c *Config) probeAfter() time.Duration { return cmp.Or(c.ProbeAfter, 10*time.Second) }
 func (c *Config) deadAfter() time.Duration  { return cmp.Or(c.DeadAfter, 30*time.Second) }

@@ -106,10 +106,7 @@ func (r *TokenReview) Authenticate(ctx context.Context, c gateway.Credentials) (
 	if err := r.checkFields(); err != nil {
 		return gateway.Identity{}, err
 	}
-	token := c.Bearer
-	if token == "" {
-		token = c.Password
-	}
+	token := cmp.Or(c.Bearer, c.Password)
 	if err := r.checkToken(token); err != nil {
 		return gateway.Identity{}, err
 	}

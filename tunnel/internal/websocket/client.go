@@ -3,6 +3,7 @@ package websocket
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/fips140"
 	"crypto/rand"
@@ -55,14 +56,11 @@ func ParseURL(address string) (*url.URL, error) {
 // HostPort returns the address to connect to, with the port that is the default
 // of the scheme.
 func HostPort(u *url.URL) string {
-	port := u.Port()
-	if port == "" {
-		port = "80"
-		if u.Scheme == "wss" {
-			port = "443"
-		}
+	byDefault := "80"
+	if u.Scheme == "wss" {
+		byDefault = "443"
 	}
-	return net.JoinHostPort(u.Hostname(), port)
+	return net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), byDefault))
 }
 
 // Client makes the handshake of a client on conn, which belongs to the WebSocket

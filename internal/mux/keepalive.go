@@ -30,6 +30,7 @@ type pinger struct {
 	probedLastRead int64            // lastRead when a silent peer was last probed
 	pingsToSend    []uint32         // ids
 	pongsToSend    []uint32         // ids
+	sentAt         time.Duration    // instant of the last batch
 	rtt            time.Duration    // the latest round trip
 	shortest       [2]time.Duration // round trips: the shortest of this span and of the last; zero: none
 	shortestSince  time.Duration    // instant when this span began
@@ -81,7 +82,13 @@ func (s *Session) checkAlive() {
 		return
 	}
 	last := s.lastRead.Load()
-	idle := s.now() - time.Duration(last)
+	now := s.now()
+	idle := now - time.Duration(last)
+	if c, ok := s.carrier.(interface{ Taken() time.Time }); ok {
+		if t := c.Taken(); t.After(s.began) {
+			idle = min(idle, now-t.Sub(s.began))
+		}
+	}
 	if dead > 0 && idle >= dead {
 		s.mu.Unlock()
 		s.closeWithCause(newLostError(errSilent))
@@ -92,6 +99,7 @@ func (s *Session) checkAlive() {
 	next := dead - idle
 	if probe > 0 && idle < probe {
 		next = probe - idle
+		s.sendBeatLocked(now)
 	} else if probe > 0 {
 		if s.probedLastRead != last {
 			s.probedLastRead = last
@@ -104,6 +112,18 @@ func (s *Session) checkAlive() {
 		}
 	}
 	s.timer.Reset(next)
+}
+
+// beatID is that of an answer to no ping, which peers ignore.
+const beatID = 1<<32 - 1
+
+// sendBeatLocked lets a peer hear of this end, which has only received for a while. The
+// peer's own pings wait behind what it sends: on a slow line for longer than DeadAfter.
+func (s *Session) sendBeatLocked(now time.Duration) {
+	if time.Duration(s.lastRead.Load()) > s.sentAt && now-s.sentAt >= s.config.probeAfter()/2 {
+		s.pongsToSend = append(s.pongsToSend, beatID)
+		s.wakeWriterLocked()
+	}
 }
 
 // measureRoundTripLocked sends a probe now and then. It is called while data flows.

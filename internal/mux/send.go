@@ -265,8 +265,9 @@ func (s *Session) sendBatchLocked() bool {
 	}
 	s.sentOnlyPings = b.bytes == pings
 	s.carrierInUse = true
-	s.mu.Unlock()
 	began := s.now()
+	s.sentAt = began
+	s.mu.Unlock()
 	err := s.writeBatch(b)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		err = errBlocked

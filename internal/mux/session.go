@@ -90,12 +90,14 @@ type Session struct {
 
 // Client starts a session on carrier whose peer is a Server: one side each. A nil
 // Config is a zero one. The session owns the carrier, whose Close must end a Read
-// and a Write that block. The carrier may have two more methods:
+// and a Write that block. The carrier may have more methods:
 //
 //   - Flush() error: Write may keep bytes back until Flush is called.
 //   - Wait(idle func()): the reading goroutine calls it before Read. It returns
 //     when Read has bytes or an error, and at once after a Read that failed. If
 //     it has to wait, it calls idle first, which frees the read buffer.
+//   - Taken() time.Time: when the network last took bytes that had to wait. That shows
+//     that a silent peer is alive.
 func Client(carrier net.Conn, c *Config) *Session { return newSession(carrier, c, true).startLoops() }
 
 // Server starts the other side of a session on carrier.

@@ -230,6 +230,12 @@ func (c *Conn) State() *tls.ConnectionState {
 // ReadsAhead marks a connection that reads ahead itself.
 func (c *Conn) ReadsAhead() {}
 
+// Writer is for a carrier on top of this one.
+func (c *Conn) Writer() *socket.Writer { return c.below.writer }
+
+// Taken returns when the network last took bytes that had to wait for it.
+func (c *Conn) Taken() time.Time { return c.below.writer.Taken() }
+
 // NetConn returns the Transport's connection, for its options.
 func (c *Conn) NetConn() net.Conn { return c.below.Conn }
 

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"sync/atomic"
+	"time"
 
 	"github.com/causewayproject/causeway/internal/admission"
 	"github.com/causewayproject/causeway/tunnel/internal/socket"
@@ -31,6 +32,7 @@ type gatherer struct {
 	writes   socket.Mutex
 	out      *[socket.BufferSize]byte // borrowed from the pool while something waits; nil otherwise
 	outLen   int
+	writer   *socket.Writer
 	writeErr error // of the first write that failed
 	unsent   socket.UnsentLimit
 
@@ -46,7 +48,7 @@ type gatherer struct {
 }
 
 func newGatherer(raw net.Conn) *gatherer {
-	return &gatherer{Conn: raw, writes: socket.NewMutex(), unsent: socket.NewUnsentLimit(raw), source: socket.NewReader(raw)}
+	return &gatherer{Conn: raw, writes: socket.NewMutex(), writer: socket.NewWriter(raw), unsent: socket.NewUnsentLimit(raw), source: socket.NewReader(raw)}
 }
 
 // errCut wraps io.ErrUnexpectedEOF and must not be that itself: at the end of a
@@ -111,12 +113,20 @@ func (g *gatherer) sendLocked(p []byte) (n int, err error) {
 		g.place.Wait()
 		g.place.Reach(admission.Greeting) // what was sent is an answer
 	}
-	n, err = g.Conn.Write(p)
+	n, err = g.writer.Write(p)
 	g.unsent.Wrote(n)
 	if err != nil {
 		g.writeErr = err
 	}
 	return n, err
+}
+
+// SetWriteDeadline says how long the network may take nothing.
+func (g *gatherer) SetWriteDeadline(t time.Time) error { return g.writer.SetWriteDeadline(t) }
+
+// SetDeadline sets both.
+func (g *gatherer) SetDeadline(t time.Time) error {
+	return errors.Join(g.SetReadDeadline(t), g.SetWriteDeadline(t))
 }
 
 // isIdle reports whether no write is under way.

@@ -19,10 +19,10 @@ type probe struct {
 // IsSuspect reports whether the last probe failed and nothing came since.
 func (s *Session) IsSuspect() bool {
 	at := s.suspect.Load()
-	return at != 0 && s.Mux.Stats().LastRead.UnixNano() <= at
+	return at != 0 && s.Mux.Stats().LastRead.Sub(s.Since) <= time.Duration(at)
 }
 
-func (s *Session) markSuspect() { s.suspect.Store(time.Now().UnixNano()) }
+func (s *Session) markSuspect() { s.suspect.Store(int64(time.Since(s.Since))) }
 
 // isAlive reports whether the other end has sent something within
 // wire.ProbeInterval, or answers a probe. Callers share the probe that is under

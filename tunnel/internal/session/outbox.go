@@ -1,6 +1,7 @@
 package session
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -105,10 +106,23 @@ func (o *outbox) send(queue []*wire.Message) error {
 	// A deadline's timer would keep a session that has died in memory.
 	defer o.control.SetWriteDeadline(time.Time{})
 	for _, msg := range queue {
-		o.control.SetWriteDeadline(time.Now().Add(time.Minute))
-		if err := wire.Write(o.control, msg); err != nil {
+		if err := wire.Write(slowWriter{o.control}, msg); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// slowWriter has a minute for each piece.
+type slowWriter struct{ *mux.Stream }
+
+func (w slowWriter) Write(p []byte) (n int, err error) {
+	for piece := range slices.Chunk(p, wire.MaxControl) {
+		w.SetWriteDeadline(time.Now().Add(time.Minute))
+		m, err := w.Stream.Write(piece)
+		if n += m; err != nil {
+			return n, err
+		}
+	}
+	return n, nil
 }

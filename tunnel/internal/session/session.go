@@ -23,8 +23,8 @@ import (
 // one to hang up.
 const LingerTimeout = 5 * time.Second
 
-// messageTimeout is how long a control message may take to arrive once it has begun.
-// That is longer than its writer may take for it: see outbox.
+// messageTimeout is how long a control message may take to arrive once it has begun. One
+// that may be longer than wire.MaxControl has as much time for each next piece.
 const messageTimeout = 2 * time.Minute
 
 // Codes of SPEC.md that this package resets streams with: package tunnel has all.
@@ -80,7 +80,7 @@ type Session struct {
 
 	opening chan struct{} // a lock: one goroutine opens a stream; nil without Limit
 
-	suspect atomic.Int64 // unix nanoseconds of the last probe that failed; zero: none did
+	suspect atomic.Int64 // when the last probe failed, in ns after Since; zero: none did
 	retired atomic.Bool  // takes no new streams
 
 	work sync.WaitGroup // of Go
@@ -148,7 +148,11 @@ func (s *Session) awaitControl() { s.Control.AfterReadable(s.takeControl) }
 // comes after this one has returned, so messages are handled in their order.
 func (s *Session) takeControl() {
 	s.Control.SetReadDeadline(time.Now().Add(messageTimeout))
-	m, err := wire.Read(s.Control, cmp.Or(s.MaxMessage, wire.MaxControl))
+	var from io.Reader = s.Control
+	if s.MaxMessage > wire.MaxControl {
+		from = slowReader{s.Control}
+	}
+	m, err := wire.Read(from, cmp.Or(s.MaxMessage, wire.MaxControl))
 	s.Control.SetReadDeadline(time.Time{}) // a timer would keep a session that has died in memory
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		err = fmt.Errorf("%w: it has begun and did not end for %v", wire.ErrMalformed, messageTimeout)
@@ -159,6 +163,14 @@ func (s *Session) takeControl() {
 	}
 	s.Role.HandleControl(m)
 	s.awaitControl()
+}
+
+// slowReader has messageTimeout for each piece.
+type slowReader struct{ *mux.Stream }
+
+func (r slowReader) Read(p []byte) (int, error) {
+	r.SetReadDeadline(time.Now().Add(messageTimeout))
+	return r.Stream.Read(p)
 }
 
 // finish closes the session and waits for all that belongs to it. The cause is the

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/causewayproject/causeway/internal/group"
+	"github.com/causewayproject/causeway/internal/linktest"
 	"github.com/causewayproject/causeway/internal/mux"
 	"github.com/causewayproject/causeway/tunnel/internal/session"
 	"github.com/causewayproject/causeway/tunnel/internal/wire"
@@ -37,9 +38,12 @@ func (r *role) record(event string) {
 }
 
 func (r *role) HandleControl(m *wire.Message) {
-	if m.Kind == wire.MsgDrain {
+	switch m.Kind {
+	case wire.MsgDrain:
 		r.record("drain")
 		r.Retire()
+	case wire.MsgPayload:
+		r.record("payload")
 	}
 }
 func (r *role) HandleRetired()        { r.record("retired") }
@@ -51,6 +55,11 @@ func (r *role) ShutdownCause() error  { return errShutdown }
 func newPair(t *testing.T) (dialer, acceptor *role) {
 	t.Helper()
 	near, far := net.Pipe()
+	return newPairOn(t, near, far)
+}
+
+func newPairOn(t *testing.T, near, far net.Conn) (dialer, acceptor *role) {
+	t.Helper()
 	dialer, acceptor = &role{}, &role{}
 	dialed, accepted := group.New(context.Background()), group.New(context.Background())
 	m := mux.Client(near, nil)
@@ -189,6 +198,28 @@ func TestLimit(t *testing.T) {
 	})
 }
 
+// TestSlowControl: a long message takes minutes on a slow line.
+func TestSlowControl(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		way := linktest.Direction{Rate: 6000}
+		link := linktest.New(linktest.Config{Up: way, Down: way})
+		defer link.Close()
+		near, client := net.Pipe()
+		target, far := net.Pipe()
+		link.Join(client, target)
+		dialer, acceptor := newPairOn(t, near, far)
+		acceptor.Send(wire.New(wire.MsgPayload).AddBytes(wire.TagData, make([]byte, wire.MaxBody-6)))
+		time.Sleep(4 * time.Minute)
+		if dialer.Closed() || len(dialer.events) != 1 {
+			t.Errorf("got %q, closed: %t, by %v; want the payload", dialer.events, dialer.Closed(), dialer.cause)
+		}
+		for _, end := range []*role{dialer, acceptor} {
+			end.Group.Cancel()
+			end.Group.Drain(context.Background())
+		}
+	})
+}
+
 // A control message that is longer than the other end may have to say, or that has begun
 // and does not end, ends the session.
 func TestControlMessageBounds(t *testing.T) {
@@ -212,6 +243,7 @@ func TestControlMessageBounds(t *testing.T) {
 		{"one byte is missing", false, whole(wire.MaxControl)[:wire.MaxControl], 0, 2 * time.Minute},
 		{"half a header", false, claim(0)[:3], 0, 2 * time.Minute},
 		{"a piece now and then", false, whole(wire.MaxControl), 3 * time.Second, 2 * time.Minute},
+		{"a piece now and then to the dialer", true, whole(wire.MaxBody), 4 * time.Second, 0},
 		{"to the dialer", true, claim(wire.MaxBody), 0, 2 * time.Minute},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

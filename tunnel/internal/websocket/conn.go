@@ -11,6 +11,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"time"
 
 	"github.com/causewayproject/causeway/tunnel/internal/socket"
 )
@@ -56,6 +57,7 @@ type Conn struct {
 	readErr    error
 
 	writes   socket.Mutex // one frame after the other; held while a write blocks
+	writer   *socket.Writer
 	writeErr error
 
 	mu      sync.Mutex // guards the fields below
@@ -71,7 +73,18 @@ var _ net.Conn = (*Conn)(nil)
 // NewConn returns the WebSocket on conn after the handshake. early is what was
 // read from conn behind the handshake.
 func NewConn(conn net.Conn, client bool, early []byte) *Conn {
-	return &Conn{Conn: conn, client: client, writes: socket.NewMutex(), source: socket.NewReader(conn), in: early}
+	return &Conn{Conn: conn, client: client, writes: socket.NewMutex(), writer: socket.NewWriter(conn), source: socket.NewReader(conn), in: early}
+}
+
+// Writer is for a carrier on top.
+func (c *Conn) Writer() *socket.Writer { return c.writer }
+
+// SetWriteDeadline says how long the network may take nothing.
+func (c *Conn) SetWriteDeadline(t time.Time) error { return c.writer.SetWriteDeadline(t) }
+
+// SetDeadline sets both.
+func (c *Conn) SetDeadline(t time.Time) error {
+	return errors.Join(c.SetReadDeadline(t), c.SetWriteDeadline(t))
 }
 
 // NetConn returns the connection below.
@@ -303,7 +316,7 @@ func (c *Conn) writeFrameLocked(opcode byte, p []byte) error {
 	head := len(b)
 	b = append(b, p...)
 	maskPayload(b[head:], key)
-	if _, c.writeErr = c.Conn.Write(b); c.writeErr == nil {
+	if _, c.writeErr = c.writer.Write(b); c.writeErr == nil {
 		c.writeErr = socket.Flush(c.Conn)
 	}
 	return c.writeErr

@@ -1,0 +1,101 @@
+package socket
+
+import (
+	"errors"
+	"net"
+	"os"
+	"sync"
+	"time"
+)
+
+const (
+	// writeSlice is how often a write that waits is looked at.
+	writeSlice = time.Second
+	// longWait is how long a write has waited for the network for sure: an unsent byte was
+	// taken, and not only put into a buffer of the kernel that was free.
+	longWait = 100 * time.Millisecond
+)
+
+// Writer writes to a connection. A write deadline in the future is not for the whole of a
+// Write: it says how long the network may take nothing. A slow line takes some bytes in each
+// second. Write has one caller at a time, the other methods are safe for concurrent use.
+type Writer struct {
+	conn  net.Conn
+	below *Writer // of conn, if it has one; its deadlines count then
+
+	mu       sync.Mutex    // guards the fields below
+	patience time.Duration // how long the network may take nothing; zero: the deadline is as it was set
+	since    time.Time     // when it began to take nothing
+	taken    time.Time     // when it last took bytes that had waited
+}
+
+// NewWriter returns a Writer of conn.
+func NewWriter(conn net.Conn) *Writer {
+	w := &Writer{conn: conn}
+	if c, ok := conn.(interface{ Writer() *Writer }); ok {
+		w.below = c.Writer()
+	}
+	return w
+}
+
+// Write writes all of p, unless there is an error.
+func (w *Writer) Write(p []byte) (n int, err error) {
+	if w.below != nil {
+		return w.conn.Write(p)
+	}
+	for {
+		began := time.Now()
+		var m int
+		m, err = w.conn.Write(p[n:])
+		n += m
+		now := time.Now()
+		w.mu.Lock()
+		if m > 0 {
+			w.since = now
+			if now.Sub(began) >= longWait {
+				w.taken = now
+			}
+		}
+		again := errors.Is(err, os.ErrDeadlineExceeded) && w.extendLocked(now)
+		w.mu.Unlock()
+		if !again {
+			return n, err
+		}
+	}
+}
+
+// extendLocked sets the next deadline; false if the network has taken nothing for too long.
+func (w *Writer) extendLocked(now time.Time) bool {
+	left := w.patience - now.Sub(w.since)
+	if w.patience == 0 || left <= 0 {
+		return false
+	}
+	return w.conn.SetWriteDeadline(now.Add(min(left, writeSlice))) == nil
+}
+
+// SetWriteDeadline is for the Write under way, and those that follow.
+func (w *Writer) SetWriteDeadline(t time.Time) error {
+	if w.below != nil {
+		return w.conn.SetWriteDeadline(t)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := time.Now()
+	w.patience, w.since = 0, now
+	if left := t.Sub(now); !t.IsZero() && left > 0 {
+		w.patience = left
+		t = now.Add(min(left, writeSlice))
+	}
+	return w.conn.SetWriteDeadline(t)
+}
+
+// Taken returns when the network last took bytes that had to wait for it: the other end, or
+// what stands between, has taken some before. It is zero before the first time.
+func (w *Writer) Taken() time.Time {
+	if w.below != nil {
+		return w.below.Taken()
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.taken
+}

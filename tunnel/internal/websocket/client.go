@@ -105,6 +105,9 @@ func upgrade(conn net.Conn, u *url.URL) (early []byte, err error) {
 	limited := &io.LimitedReader{R: conn, N: maxUpgradeHeader}
 	br := bufio.NewReader(limited)
 	res, err := http.ReadResponse(br, req)
+	for err == nil && res.StatusCode/100 == 1 && res.StatusCode != http.StatusSwitchingProtocols { // 100, 102, 103
+		res, err = http.ReadResponse(br, req)
+	}
 	switch {
 	case err != nil && limited.N == 0:
 		return nil, fmt.Errorf("the header of the answer is larger than %d bytes", maxUpgradeHeader)

@@ -48,6 +48,10 @@ func TestWebSocketAnswers(t *testing.T) {
 		after  time.Duration
 	}{
 		{"upgrade", switching + "Sec-WebSocket-Accept: KEY\r\nSec-WebSocket-Protocol: causeway.v1\r\n\r\n", false, "", 0},
+		{"interim answers", "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 102 Processing\r\nX: y\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" + switching + "Sec-WebSocket-Accept: KEY\r\nSec-WebSocket-Protocol: causeway.v1\r\n\r\n", false, "", 0},
+		{"an interim answer, and a refusal", "HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n", false, "403 Forbidden", 0},
+		{"interim answers without end", strings.Repeat("HTTP/1.1 100 Continue\r\n\r\n", 3000), false, "larger than 65536 bytes", 0},
+		{"an interim answer, and the end", "HTTP/1.1 100 Continue\r\n\r\n", true, "ended before the answer was complete", 0},
 		{"refusal", "HTTP/1.1 403 Forbidden\r\nContent-Length: 9\r\n\r\nno\tagents", false, `403 Forbidden: "no agents"`, 0},
 		{"long refusal", "HTTP/1.1 502 Bad Gateway\r\n\r\n" + strings.Repeat("x", 1000), false, `"` + strings.Repeat("x", 200) + `"`, 0},
 		{"refusal whose body does not come", "HTTP/1.1 403 Forbidden\r\nContent-Length: 9\r\n\r\nno", false, `403 Forbidden: "no"`, time.Second},

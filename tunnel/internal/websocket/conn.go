@@ -3,6 +3,7 @@
 package websocket
 
 import (
+	"cmp"
 	"crypto/rand"
 	"crypto/subtle"
 	"encoding/binary"
@@ -12,7 +13,9 @@ import (
 	"net"
 	"sync"
 	"time"
+	"unicode/utf8"
 
+	"github.com/causewayproject/causeway/internal/printable"
 	"github.com/causewayproject/causeway/tunnel/internal/socket"
 )
 
@@ -30,16 +33,34 @@ const (
 	maxFrameHeader = 14
 	maxControl     = 125 // bytes of a control frame
 
-	// MaxPayload is how much of a Write goes into a frame. A frame and its header
-	// fit into a buffer.
-	MaxPayload = socket.BufferSize - maxFrameHeader
+	// maxMessage is the size of a message, which is one frame, with its header. There are
+	// gateways that take no more than 32 KiB.
+	maxMessage = 16 << 10
+	// MaxPayload is how much of a Write goes out in one piece: as many frames as fit into a
+	// buffer with their headers.
+	MaxPayload = socket.BufferSize - (socket.BufferSize/maxMessage+1)*maxFrameHeader
 )
 
-const statusNormal = 1000
+// Status codes of RFC 6455, section 7.4.1.
+const (
+	statusNormal    = 1000
+	statusProtocol  = 1002
+	statusWrongData = 1003
+	statusBadText   = 1007
+)
+
+// statuses are the codes that a Close frame may have below 3000, with what they mean: those
+// of the RFC, and of the registry that it names.
+var statuses = map[uint16]string{
+	statusNormal: "normal", 1001: "going away", statusProtocol: "protocol error", statusWrongData: "unsupported data",
+	statusBadText: "invalid data", 1008: "policy violation", 1009: "message too big", 1010: "an extension is missing",
+	1011: "internal error", 1012: "the service restarts", 1013: "try again later", 1014: "bad gateway",
+}
 
 // Conn sends and receives a stream of bytes in binary messages. Where a message
 // ends means nothing, so a message of any length is read as it comes. Pings are
-// answered while a Read is under way. A Close frame from the peer is io.EOF.
+// answered while a Read is under way. A Close frame from the peer is io.EOF if it says
+// nothing; else the error has its code and reason, and wraps io.ErrUnexpectedEOF.
 //
 // After a write that failed, every write returns its error: part of a frame may
 // have been sent.
@@ -62,6 +83,7 @@ type Conn struct {
 
 	mu      sync.Mutex // guards the fields below
 	closed  bool
+	status  uint16 // of the Close frame to send; zero: normal
 	pinged  bool   // pong is to be sent
 	pong    []byte // the payload of the last ping; earlier ones need no answer
 	ponging bool   // a goroutine sends pongs
@@ -174,7 +196,7 @@ func (c *Conn) nextFrame() error {
 		return c.handleControl(f)
 	}
 	if first := f.opcode != opContinuation; first == c.unfinished {
-		return c.violation("a message inside another, or a continuation of none")
+		return c.violation(statusProtocol, "a message inside another, or a continuation of none")
 	}
 	c.in = c.in[f.size:]
 	c.left, c.key, c.unfinished = f.length, f.key, !f.final
@@ -190,15 +212,15 @@ func (c *Conn) readHeader() (f frame, err error) {
 	masked := c.in[1]&0x80 != 0
 	switch {
 	case c.in[0]&0x70 != 0:
-		return f, c.violation("reserved bits")
+		return f, c.violation(statusProtocol, "reserved bits")
 	case f.opcode > opPong, f.opcode > opBinary && f.opcode < opClose:
-		return f, c.violation("unknown opcode %d", f.opcode)
+		return f, c.violation(statusProtocol, "unknown opcode %d", f.opcode)
 	case f.opcode == opText:
-		return f, c.violation("a text message")
+		return f, c.violation(statusWrongData, "a text message")
 	case masked == c.client:
-		return f, c.violation("masked the wrong way")
+		return f, c.violation(statusProtocol, "masked the wrong way")
 	case f.opcode >= opClose && (f.length > maxControl || !f.final):
-		return f, c.violation("a control frame that is too long or not whole")
+		return f, c.violation(statusProtocol, "a control frame that is too long or not whole")
 	}
 	switch f.length {
 	case 126:
@@ -220,15 +242,54 @@ func (c *Conn) readHeader() (f frame, err error) {
 		f.length = binary.BigEndian.Uint64(c.in[2:])
 	}
 	if f.length>>63 != 0 {
-		return f, c.violation("a negative length")
+		return f, c.violation(statusProtocol, "a negative length")
 	}
 	copy(f.key[:], c.in[extended:f.size]) // zero if it is not masked
 	return f, nil
 }
 
-// violation returns an error that every Read returns from then on.
-func (c *Conn) violation(format string, args ...any) error {
+// violation returns an error that every Read returns from then on. Close says the status.
+func (c *Conn) violation(status uint16, format string, args ...any) error {
+	c.setStatus(status)
 	c.readErr = fmt.Errorf("websocket: the peer sent "+format, args...)
+	return c.readErr
+}
+
+func (c *Conn) setStatus(status uint16) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.status = status
+}
+
+// handleClose ends the reading. The answer has the same code (RFC 6455, section 5.5.1).
+func (c *Conn) handleClose(payload []byte) error {
+	if len(payload) == 0 {
+		c.readErr = io.EOF
+		return c.readErr
+	}
+	if len(payload) == 1 {
+		return c.violation(statusProtocol, "a Close frame of one byte")
+	}
+	code, reason := binary.BigEndian.Uint16(payload), payload[2:]
+	meaning, known := statuses[code]
+	switch {
+	case !known && (code < 3000 || code >= 5000):
+		return c.violation(statusProtocol, "a Close frame with the code %d", code)
+	case !utf8.Valid(reason):
+		return c.violation(statusBadText, "a Close frame whose reason is not UTF-8")
+	}
+	c.setStatus(code)
+	c.readErr = io.EOF
+	if code != statusNormal || len(reason) > 0 {
+		text := fmt.Sprint(code)
+		if known {
+			text += " (" + meaning + ")"
+		}
+		if len(reason) > 0 {
+			text += ": " + printable.Quote(string(reason))
+		}
+		c.readErr = fmt.Errorf("websocket: the other end, or a gateway, closed the connection: %s: %w", text, io.ErrUnexpectedEOF)
+	}
 	return c.readErr
 }
 
@@ -242,8 +303,7 @@ func (c *Conn) handleControl(f frame) error {
 	maskPayload(payload, f.key)
 	switch f.opcode {
 	case opClose:
-		c.readErr = io.EOF
-		return io.EOF
+		return c.handleClose(payload)
 	case opPing:
 		c.answerPing(payload)
 	}
@@ -278,13 +338,13 @@ func maskPayload(p []byte, key [4]byte) {
 	}
 }
 
-// Write sends p in frames of at most 136 KiB.
+// Write sends p in messages of at most 16 KiB, and many of them at once.
 func (c *Conn) Write(p []byte) (n int, err error) {
 	c.writes.Lock()
 	defer c.writes.Unlock()
 	for len(p) > 0 && err == nil {
 		part := p[:min(len(p), MaxPayload)]
-		if err = c.writeFrameLocked(opBinary, part); err == nil {
+		if err = c.writeFramesLocked(opBinary, part); err == nil {
 			n += len(part)
 			p = p[len(part):]
 		}
@@ -292,34 +352,44 @@ func (c *Conn) Write(p []byte) (n int, err error) {
 	return n, err
 }
 
-func (c *Conn) writeFrameLocked(opcode byte, p []byte) error {
+// writeFramesLocked writes one frame at least. p has at most MaxPayload bytes.
+func (c *Conn) writeFramesLocked(opcode byte, p []byte) error {
 	if c.writeErr != nil {
 		return c.writeErr
 	}
 	buf := socket.GetBuffer()
 	defer socket.PutBuffer(buf)
-	b := append(buf[:0], 0x80|opcode)
+	b := buf[:0]
+	for first := true; first || len(p) > 0; first = false {
+		n := min(len(p), maxMessage-maxFrameHeader)
+		b = c.appendFrame(b, opcode, p[:n])
+		p = p[n:]
+	}
+	if _, c.writeErr = c.writer.Write(b); c.writeErr == nil {
+		c.writeErr = socket.Flush(c.Conn)
+	}
+	return c.writeErr
+}
+
+func (c *Conn) appendFrame(b []byte, opcode byte, p []byte) []byte {
+	begin := len(b)
+	b = append(b, 0x80|opcode)
 	switch n := len(p); {
 	case n <= maxControl:
 		b = append(b, byte(n))
-	case n < 1<<16:
-		b = binary.BigEndian.AppendUint16(append(b, 126), uint16(n))
 	default:
-		b = binary.BigEndian.AppendUint64(append(b, 127), uint64(n))
+		b = binary.BigEndian.AppendUint16(append(b, 126), uint16(n))
 	}
 	var key [4]byte
 	if c.client {
 		rand.Read(key[:])
-		b[1] |= 0x80
+		b[begin+1] |= 0x80
 		b = append(b, key[:]...)
 	}
 	head := len(b)
 	b = append(b, p...)
 	maskPayload(b[head:], key)
-	if _, c.writeErr = c.writer.Write(b); c.writeErr == nil {
-		c.writeErr = socket.Flush(c.Conn)
-	}
-	return c.writeErr
+	return b
 }
 
 // answerPing has a ping answered by a goroutine. If the reader did it, a peer that
@@ -347,7 +417,7 @@ func (c *Conn) sendPongs() {
 		c.ponging = !done
 		c.mu.Unlock()
 		if !done {
-			c.writeFrameLocked(opPong, payload)
+			c.writeFramesLocked(opPong, payload)
 		}
 		c.writes.Unlock()
 		if done {
@@ -360,7 +430,7 @@ func (c *Conn) sendPongs() {
 // at once if a write is blocked. Blocked calls return.
 func (c *Conn) Close() error {
 	c.mu.Lock()
-	was := c.closed
+	was, status := c.closed, cmp.Or(c.status, statusNormal)
 	c.closed = true
 	c.mu.Unlock()
 	if was {
@@ -373,7 +443,7 @@ func (c *Conn) Close() error {
 		return nil
 	}
 	defer socket.CloseAfter(c.Conn, socket.CloseTimeout)()
-	c.writeFrameLocked(opClose, binary.BigEndian.AppendUint16(nil, statusNormal))
+	c.writeFramesLocked(opClose, binary.BigEndian.AppendUint16(nil, status))
 	c.writes.Unlock()
 	if err := c.Conn.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
 		return err

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/net/proxy"
+
+	"github.com/causewayproject/causeway/internal/rotate"
 )
 
 // A Dialer makes connections to network addresses.
@@ -69,7 +71,7 @@ func (d Direct) DialContext(ctx context.Context, network, address string) (net.C
 	if t := contextTrace(ctx); t != nil {
 		return d.dialTraced(ctx, t, nd, network, address)
 	}
-	conn, err := nd.DialContext(ctx, network, address)
+	conn, err := rotate.Dial(ctx, nd, network, address)
 	if err != nil {
 		return nil, directError(ctx, address, err)
 	}
@@ -84,7 +86,7 @@ func (d Direct) dialTraced(ctx context.Context, t *Trace, nd *net.Dialer, networ
 		dns, tcp atomic.Pointer[phaseSpan]
 		begun    atomic.Bool
 	)
-	conn, err := nd.DialContext(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+	conn, err := rotate.Dial(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		DNSStart: func(httptrace.DNSStartInfo) { dns.Store(t.startPhase(PhaseDNS, "", address)) },
 		DNSDone:  func(info httptrace.DNSDoneInfo) { dns.Load().endPhase(info.Err) },
 		ConnectStart: func(_, _ string) {
@@ -92,7 +94,7 @@ func (d Direct) dialTraced(ctx context.Context, t *Trace, nd *net.Dialer, networ
 				tcp.Store(t.startPhase(PhaseTCP, "", address))
 			}
 		},
-	}), network, address)
+	}), nd, network, address)
 	if err != nil {
 		err = directError(ctx, address, err)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/causewayproject/causeway/internal/backoff"
 	"github.com/causewayproject/causeway/internal/group"
 	"github.com/causewayproject/causeway/internal/mask"
+	"github.com/causewayproject/causeway/internal/rotate"
 	"github.com/causewayproject/causeway/tunnel/internal/carrier"
 	"github.com/causewayproject/causeway/tunnel/internal/target"
 	"github.com/causewayproject/causeway/tunnel/internal/wire"
@@ -23,7 +24,8 @@ import (
 type Agent struct {
 	// Servers are addresses of one Server, or of its replicas, or of a load
 	// balancer in front of them: host:port, or a ws or wss URL. They are tried in
-	// turn. If empty, the agent uses those of the invitation, and once it has a
+	// turn, and so are the addresses of a name: of a server's or a proxy's, if Dial is nil
+	// or a dialer of package dialer. If empty, the agent uses those of the invitation, and once it has a
 	// certificate and no invitation, those of the last invitation, which Credentials
 	// keeps.
 	Servers []string
@@ -61,8 +63,8 @@ type Agent struct {
 	// means 30 seconds; a negative Grace ends them at once.
 	Grace time.Duration
 	// FirstBackoff bounds the random wait before the next attempt. Each failure
-	// doubles it, up to MaxBackoff; a session that lasted a minute resets it. Zero
-	// means 4 and 30 seconds. If the search for a second replica finds the first
+	// doubles it, up to MaxBackoff; a session that lasted as long as FirstBackoff resets
+	// it. Zero means 4 and 30 seconds. If the search for a second replica finds the first
 	// one again, that is not a failure: its waits begin shorter, and grow up to ten
 	// times MaxBackoff.
 	FirstBackoff, MaxBackoff time.Duration
@@ -186,6 +188,7 @@ type runner struct {
 	live        []*serverSession // the ones that accept streams, oldest first
 	nextTry     time.Time        // when to try a server; zero: no session is wanted
 	serverIndex int              // index of the server to try
+	addrs       rotate.Addrs     // of the servers, or of the proxy in front of them
 
 	renewed        time.Time // the last time; zero: never
 	renewDelay     float64   // in parts of the longest delay; zero without a Replica
@@ -227,7 +230,7 @@ func (r *runner) attemptServer(ctx context.Context, held []string) (l *serverSes
 	address := servers[r.serverIndex%len(servers)]
 	server = mask.Address(address)
 	r.serverIndex++
-	ctx, cancel := context.WithTimeout(ctx, cmp.Or(r.HandshakeTimeout, 15*time.Second))
+	ctx, cancel := context.WithTimeout(rotate.WithAddrs(ctx, &r.addrs), cmp.Or(r.HandshakeTimeout, 15*time.Second))
 	defer cancel()
 	if enrol {
 		if err = r.enroll(ctx, address); err != nil {

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/causewayproject/causeway/internal/hostport"
+	"github.com/causewayproject/causeway/internal/rotate"
 	"github.com/causewayproject/causeway/tunnel/internal/carrier"
 	"github.com/causewayproject/causeway/tunnel/internal/socket"
 	"github.com/causewayproject/causeway/tunnel/internal/websocket"
@@ -76,7 +77,9 @@ func dialCarrier(ctx context.Context, dial DialFunc, address string, outer, conf
 		return nil, err
 	}
 	if dial == nil {
-		dial = (&net.Dialer{}).DialContext
+		dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+			return rotate.Dial(ctx, &net.Dialer{}, network, address)
+		}
 	}
 	var conn net.Conn
 	if u != nil {

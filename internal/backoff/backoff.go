@@ -14,7 +14,8 @@ import (
 // connection that is made again and again.
 type Backoff struct {
 	// First is the limit of the first wait. Zero means 4 s: a quarter of the clients
-	// come back in each second.
+	// come back in each second. A connection that has lived as long has worked, though a
+	// balancer may end each one soon: the next wait is a first one.
 	First time.Duration
 
 	// Max is the largest limit. Zero means 30 s.
@@ -22,10 +23,6 @@ type Backoff struct {
 
 	// Factor multiplies the limit. Zero means 2.
 	Factor float64
-
-	// Stable is how long a connection must live for the next wait to be a first one.
-	// Zero means a minute.
-	Stable time.Duration
 
 	// Rand returns a number in [0, n). Nil means math/rand/v2's Int64N.
 	Rand func(n int64) int64
@@ -36,10 +33,10 @@ type Backoff struct {
 // Next returns how long to wait after a connection that lived so long; zero means that
 // it was not made. The wait is more than zero and at most the limit.
 func (b *Backoff) Next(lived time.Duration) time.Duration {
-	switch {
-	case b.limit == 0, lived >= positiveOr(b.Stable, time.Minute):
-		b.limit = positiveOr(b.First, 4*time.Second)
-	default:
+	first := positiveOr(b.First, 4*time.Second)
+	if b.limit == 0 || lived >= first {
+		b.limit = first
+	} else {
 		b.limit = b.nextLimit()
 	}
 	b.limit = min(b.limit, b.maxLimit())

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/net/proxy"
 
+	"github.com/causewayproject/causeway/internal/ended"
 	"github.com/causewayproject/causeway/internal/rotate"
 )
 
@@ -108,7 +109,7 @@ func directError(ctx context.Context, address string, err error) error {
 	if errors.As(err, &dns) {
 		phase = PhaseDNS
 	}
-	return &Error{Op: opDirect, Phase: phase, Addr: address, Err: contextError(ctx, err)}
+	return &Error{Op: opDirect, Phase: phase, Addr: address, Err: ended.Error(ctx, err)}
 }
 
 // Trace has hooks that observe the phases of a dial. Each may be nil. A hook must

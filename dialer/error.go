@@ -12,7 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-	"time"
 
 	"golang.org/x/net/http2"
 
@@ -203,22 +202,6 @@ func (s LoginStatus) Error() string {
 
 // Is reports whether target is ErrLogin.
 func (LoginStatus) Is(target error) bool { return target == ErrLogin }
-
-// contextError returns ctx's error if ctx has ended, otherwise err: after a cancel the
-// error must not be "use of closed network connection".
-func contextError(ctx context.Context, err error) error {
-	ended := ctx.Err()
-	if deadline, ok := ctx.Deadline(); ok && ended == nil && !time.Now().Before(deadline) && timedOut(err) {
-		ended = context.DeadlineExceeded // a socket's deadline may come before its context hears of it
-	}
-	if ended == nil || err != ended && errors.Is(err, ended) {
-		return err
-	}
-	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, ended) {
-		return fmt.Errorf("%w: %w", ended, cause)
-	}
-	return ended
-}
 
 // Failures is the cause of the error of a dialer that tried several members: the
 // Dialers of a [Failover], or the addresses of a name ([Resolve],

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/causewayproject/causeway/internal/ended"
 	"github.com/causewayproject/causeway/internal/race"
 )
 
@@ -218,8 +219,8 @@ func (d *failoverDial) newError(ctx context.Context) error {
 	if cause := decisiveError(last); cause != nil {
 		e.Phase, e.Status = cause.Phase, cause.Status
 	}
-	if ended := ctx.Err(); ended != nil && !errors.Is(last, ended) {
-		e.Err = fmt.Errorf("%w: %w", contextError(ctx, ended), d.failures)
+	if end := ctx.Err(); end != nil && !errors.Is(last, end) {
+		e.Err = fmt.Errorf("%w: %w", ended.Error(ctx, end), d.failures)
 	}
 	return e
 }

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/net/http2"
 
+	"github.com/causewayproject/causeway/internal/ended"
 	"github.com/causewayproject/causeway/internal/mask"
 )
 
@@ -126,14 +127,14 @@ func (p *HTTP2) sendRequest(ctx context.Context, h *httpDial, cc *http2Conn, hea
 	if err != nil {
 		stop()
 		cancel()
-		return nil, nil, contextError(ctx, h.maskStreamError(cc.wire.failureCause(s.frames.Load(), err)))
+		return nil, nil, ended.Error(ctx, h.maskStreamError(cc.wire.failureCause(s.frames.Load(), err)))
 	}
 	s.silence = min(max(2*time.Since(began), minSilence), linger)
 	if res.StatusCode/100 != 2 {
 		refused()
 		refusal := readHTTP2Refusal(res, cancel)
 		if !stop() {
-			return nil, nil, contextError(ctx, ctx.Err())
+			return nil, nil, ended.Error(ctx, ctx.Err())
 		}
 		return nil, refusal, nil
 	}
@@ -142,7 +143,7 @@ func (p *HTTP2) sendRequest(ctx context.Context, h *httpDial, cc *http2Conn, hea
 	s.cancel = func() { cancel(); res.Body.Close() }
 	switch {
 	case !stop():
-		err = contextError(ctx, ctx.Err())
+		err = ended.Error(ctx, ctx.Err())
 	case res.Header["Content-Length"] != nil:
 		err = errHTTP2Length
 	default:

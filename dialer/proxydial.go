@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/causewayproject/causeway/internal/abort"
+	"github.com/causewayproject/causeway/internal/ended"
 )
 
 // proxyDial is what the dials of HTTPConnect and SOCKS5 have in common.
@@ -78,7 +79,7 @@ func (p *proxyDial) newError(ctx context.Context, phase Phase, err error) error 
 	if e, ok := err.(*Error); ok && e.Proxy == p.displayName() && e.Addr == p.address {
 		return e
 	}
-	e := &Error{Op: p.op, Phase: phase, Proxy: p.displayName(), Addr: p.address, Err: contextError(ctx, err)}
+	e := &Error{Op: p.op, Phase: phase, Proxy: p.displayName(), Addr: p.address, Err: ended.Error(ctx, err)}
 	// Only the answer of this proxy counts, not one further down in the chain.
 	switch answer := e.Err.(type) {
 	case *Refusal:
@@ -101,7 +102,7 @@ func handshake(ctx context.Context, conn net.Conn, f func() error) error {
 	err := f()
 	if !stop() {
 		// ctx has ended: conn is closed, or is about to be.
-		return contextError(ctx, ctx.Err())
+		return ended.Error(ctx, ctx.Err())
 	}
 	if err != nil {
 		abort.Close(conn)

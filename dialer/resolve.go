@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"strconv"
 	"time"
+
+	"github.com/causewayproject/causeway/internal/ended"
 )
 
 // Resolver finds the addresses of a name. A [*net.Resolver] is one. With a Dial of its
@@ -50,7 +52,7 @@ const opResolve = "resolve"
 // address. If the Resolver dials a name by this Resolve, the cause is [ErrLoop].
 func (d *Resolve) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	fail := func(phase Phase, err error) error {
-		return &Error{Op: opResolve, Phase: phase, Addr: address, Err: contextError(ctx, err)}
+		return &Error{Op: opResolve, Phase: phase, Addr: address, Err: ended.Error(ctx, err)}
 	}
 	host, port, err := net.SplitHostPort(address)
 	if _, notAddr := netip.ParseAddr(host); err == nil && notAddr == nil {

@@ -6,6 +6,8 @@ import (
 	"net"
 
 	"golang.org/x/net/proxy"
+
+	"github.com/causewayproject/causeway/internal/ended"
 )
 
 // ToProxy returns d as a dialer of golang.org/x/net/proxy, for functions that take
@@ -58,7 +60,7 @@ func (d fromProxy) DialContext(ctx context.Context, network, address string) (ne
 	if e, ok := err.(*Error); ok {
 		return nil, e
 	}
-	return nil, &Error{Op: opProxy, Phase: PhaseTCP, Addr: address, Err: contextError(ctx, err)}
+	return nil, &Error{Op: opProxy, Phase: PhaseTCP, Addr: address, Err: ended.Error(ctx, err)}
 }
 
 func (d fromProxy) dial(ctx context.Context, network, address string) (net.Conn, error) {

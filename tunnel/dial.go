@@ -9,6 +9,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/causewayproject/causeway/internal/ended"
 	"github.com/causewayproject/causeway/internal/mux"
 	"github.com/causewayproject/causeway/internal/printable"
 	"github.com/causewayproject/causeway/tunnel/internal/session"
@@ -393,7 +394,7 @@ func (r *dialRun) explainError(ctx context.Context, err error) *Error {
 	var lost *mux.LostError
 	switch {
 	case ctx.Err() != nil:
-		return r.newError(contextCode(ctx.Err()), ctx.Err())
+		return r.newError(contextCode(ctx.Err()), ended.Error(ctx, err))
 	case errors.Is(err, session.ErrTooMany):
 		return r.newError(CodeTooManyStreams, nil)
 	case errors.As(err, &reset) && reset.Remote && reset.Code != 0:

@@ -30,6 +30,7 @@ var dialErrors = []struct {
 	{name: "not found", target: "nowhere:7", code: tunnel.CodeNotFound},
 	{name: "the target is silent", target: "x:3", code: tunnel.CodeTimeout, is: os.ErrDeadlineExceeded, timeout: true},
 	{name: "the target timed out", target: "x:4", code: tunnel.CodeTimeout, is: os.ErrDeadlineExceeded, timeout: true},
+	{name: "the agent tells of a deadline", target: "x:4", code: tunnel.CodeTimeout, is: context.DeadlineExceeded, timeout: true},
 	{name: "something else", target: "x:5", code: tunnel.CodeInternal},
 	{name: "denied by port", target: "x:443", code: tunnel.CodeDenied, is: syscall.EACCES},
 	{name: "denied by address", target: "127.0.0.1:7", code: tunnel.CodeDenied, is: syscall.EACCES},

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/causewayproject/causeway/internal/abort"
+	"github.com/causewayproject/causeway/internal/ended"
 	"github.com/causewayproject/causeway/internal/group"
 	"github.com/causewayproject/causeway/internal/mask"
 	"github.com/causewayproject/causeway/internal/mux"
@@ -91,7 +92,7 @@ func connectError(ctx context.Context, server string, err error) error {
 	}
 	e = &Error{Op: "connect", Addr: server, Code: CodeLost, Err: err}
 	if cause := ctx.Err(); cause != nil {
-		e.Code, e.Err = contextCode(cause), cause
+		e.Code, e.Err = contextCode(cause), ended.Error(ctx, err)
 	}
 	return e
 }

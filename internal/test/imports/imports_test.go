@@ -21,7 +21,7 @@ const module = "github.com/causewayproject/causeway"
 // beside internal/test in examples. A package that is not listed fails.
 var arrows = map[string][]string{
 	"":                           {},
-	"/dialer":                    {"/internal/printable", "/noproxy", "/internal/abort", "/internal/mask", "/internal/race", "/internal/rotate"},
+	"/dialer":                    {"/internal/printable", "/noproxy", "/internal/abort", "/internal/ended", "/internal/mask", "/internal/race", "/internal/rotate"},
 	"/tunnel/egress":             {"/internal/quote", "/internal/yamledit"},
 	"/kubeconfig":                {"/dialer", "/internal/yamledit", "/kubeconfig/internal/entry", "/kubeconfig/internal/field"},
 	"/kubeconfig/connect":        {"/internal/clusterapi", "/dialer", "/kubeconfig", "/kubeconfig/internal/entry", "/kubeconfig/internal/field", "/kubeconfig/internal/route", "/kubeconfig/probe", "/tunnel/gateway", "/internal/abort", "/internal/group"},
@@ -35,7 +35,7 @@ var arrows = map[string][]string{
 	"/proxyconfig":               {"/internal/quote", "/internal/secretname", "/noproxy"},
 	"/proxyconfig/propagate":     {"/internal/clusterapi", "/internal/owner", "/noproxy", "/proxyconfig"},
 	"/proxyconfig/webhook":       {"/proxyconfig", "/internal/admission", "/internal/group", "/internal/smallfile", "/internal/turns"},
-	"/tunnel":                    {"/internal/printable", "/internal/abort", "/internal/admission", "/internal/backoff", "/internal/group", "/internal/hostport", "/internal/mask", "/internal/mux", "/internal/relay", "/internal/rotate", "/internal/smallfile", "/internal/turns", "/tunnel/internal/carrier", "/tunnel/internal/session", "/tunnel/internal/socket", "/tunnel/internal/target", "/tunnel/internal/websocket", "/tunnel/internal/wire"},
+	"/tunnel":                    {"/internal/printable", "/internal/abort", "/internal/admission", "/internal/backoff", "/internal/ended", "/internal/group", "/internal/hostport", "/internal/mask", "/internal/mux", "/internal/relay", "/internal/rotate", "/internal/smallfile", "/internal/turns", "/tunnel/internal/carrier", "/tunnel/internal/session", "/tunnel/internal/socket", "/tunnel/internal/target", "/tunnel/internal/websocket", "/tunnel/internal/wire"},
 	"/tunnel/internal/carrier":   {"/internal/admission", "/internal/group", "/tunnel/internal/socket", "/tunnel/internal/websocket"},
 	"/tunnel/internal/session":   {"/internal/group", "/internal/mux", "/tunnel/internal/carrier", "/tunnel/internal/socket", "/tunnel/internal/wire"},
 	"/tunnel/internal/socket":    {},
@@ -56,6 +56,7 @@ var arrows = map[string][]string{
 	"/internal/admission":        {"/internal/abort", "/internal/turns"},
 	"/internal/backoff":          {},
 	"/internal/group":            {},
+	"/internal/ended":            {},
 	"/internal/rotate":           {},
 	"/internal/mux":              {"/internal/abort"},
 	"/internal/quote":            {},

@@ -3,6 +3,7 @@ package session
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"time"
 
@@ -29,7 +30,7 @@ func SayHello(ctx context.Context, m *mux.Session, hello *wire.Message, limit in
 		err = check(control, answer)
 	}
 	if !stop() {
-		err = ctx.Err()
+		err = fmt.Errorf("waiting for the answer to HELLO: %w", ctx.Err())
 	}
 	return control, answer, err
 }

@@ -1,0 +1,39 @@
+// Package ended makes the error of a call whose context has ended.
+package ended
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"time"
+)
+
+// Error returns err, which is that of a call under ctx. If ctx has ended, errors.Is finds its
+// error, and its cause, beside err, which may have come first or second. An err that only
+// follows from the end, such as "use of closed network connection", is left out.
+func Error(ctx context.Context, err error) error {
+	end := ctx.Err()
+	if deadline, ok := ctx.Deadline(); ok && end == nil && !time.Now().Before(deadline) && timedOut(err) {
+		end = context.DeadlineExceeded // a socket's deadline may come before its context hears of it
+	}
+	if end == nil || err != end && errors.Is(err, end) {
+		return err
+	}
+	if err == end || err == nil || errors.Is(err, net.ErrClosed) || errors.Is(err, os.ErrDeadlineExceeded) {
+		err = nil
+	}
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, end) {
+		end = fmt.Errorf("%w: %w", end, cause)
+	}
+	if err == nil {
+		return end
+	}
+	return fmt.Errorf("%w: %w", end, err)
+}
+
+func timedOut(err error) bool {
+	var t interface{ Timeout() bool }
+	return errors.As(err, &t) && t.Timeout()
+}

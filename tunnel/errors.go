@@ -115,7 +115,7 @@ var codes = map[Code]struct {
 	CodeTooManyStreams:     {name: "too_many_streams", text: "too many streams"},
 	CodeDraining:           {name: "draining", text: "the other side is draining"},
 	CodeBadRequest:         {name: "bad_request", text: "malformed or unknown message"},
-	CodeReset:              {name: "reset", text: "the target reset the connection", side: SideTarget},
+	CodeReset:              {name: "reset", text: "the target reset the connection", side: SideTarget, is: syscall.ECONNRESET},
 	CodeVersion:            {name: "version", text: "no version of the protocol in common"},
 	CodeCertificateExpired: {name: "certificate_expired", text: "the agent's certificate has expired; it needs a new token, or a new certificate"},
 	CodeRevoked:            {name: "revoked", text: "the agent was revoked"},
@@ -211,7 +211,7 @@ func (e *Error) Unwrap() error { return e.Err }
 
 // Is reports whether target is the error that stands for the code: CodeRefused is
 // syscall.ECONNREFUSED, CodeTimeout os.ErrDeadlineExceeded and context.DeadlineExceeded,
-// CodeUnreachable EHOSTUNREACH, CodeLost ECONNRESET, CodeDenied and CodeForbidden EACCES,
+// CodeUnreachable EHOSTUNREACH, CodeLost and CodeReset ECONNRESET, CodeDenied and CodeForbidden EACCES,
 // CodeClosed net.ErrClosed.
 func (e *Error) Is(target error) bool {
 	if e.Code == CodeTimeout && target == context.DeadlineExceeded {
@@ -219,6 +219,16 @@ func (e *Error) Is(target error) bool {
 	}
 	err := codes[e.Code].is
 	return err != nil && err == target
+}
+
+// As finds a [*net.DNSError] in a CodeNotFound, as net.Dialer's error for such a name has one.
+func (e *Error) As(target any) bool {
+	dns, ok := target.(**net.DNSError)
+	if ok = ok && e.Code == CodeNotFound; ok {
+		host, _, _ := net.SplitHostPort(e.Addr)
+		*dns = &net.DNSError{Err: "no such host", Name: host, IsNotFound: true}
+	}
+	return ok
 }
 
 // Timeout reports whether the failure is a timeout.

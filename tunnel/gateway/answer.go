@@ -146,15 +146,12 @@ func (a *answer) fields(yield func(name, value string) bool) {
 func (a *answer) body() string { return a.text() + "\n" }
 
 // appendTo appends the answer in the form of HTTP/1.1.
-func (a *answer) appendTo(b []byte, keep bool) []byte {
+func (a *answer) appendTo(b []byte) []byte {
 	b = fmt.Appendf(b, "HTTP/1.1 %d %s\r\n", a.status, a.text())
 	for name, value := range a.fields {
 		b = fmt.Appendf(b, "%s: %s\r\n", name, value)
 	}
-	if !keep {
-		b = append(b, "Connection: close\r\n"...)
-	}
-	b = append(b, "Content-Length: "+strconv.Itoa(len(a.body()))+"\r\n\r\n"...)
+	b = append(b, "Connection: close\r\nContent-Length: "+strconv.Itoa(len(a.body()))+"\r\n\r\n"...)
 	return append(b, a.body()...)
 }
 

@@ -28,36 +28,25 @@ func connectRefusal(err error) string {
 	if errors.As(err, &noTLS) {
 		return ""
 	}
-	return string(answerFor(err).appendTo(nil, false))
+	return string(answerFor(err).appendTo(nil))
 }
 
-// negotiateConnect reads requests until one is authorized: a client that learns
-// only from a 407 that credentials are wanted sends them on the same connection.
+// negotiateConnect reads one request. After a refusal the connection ends: what a client sends
+// behind a CONNECT may be another's, and must not be read as a request (RFC 9931, section 8).
 // Whether it is HTTP/2 says the first request, not ALPN: net/http, and so
 // kubectl, offers h2 to an https proxy and speaks HTTP/1.1 whatever is chosen.
 func negotiateConnect(ctx context.Context, c *clientConn) ([]byte, error) {
 	if err := c.startConnectTLS(); err != nil {
 		return nil, err
 	}
-	for {
-		r, err := c.readRequest()
-		if err != nil {
-			return nil, err
-		}
-		c.beginAuthenticate()
-		err = c.request.authorize(ctx, c.credentialsFor(r))
-		c.endAuthenticate(admission.Greeting)
-		if err == nil {
-			return nil, nil
-		}
-		answer := answerFor(err)
-		if answer.status != 407 || r.close || len(c.early) > 0 { // what came along was not meant to be a request
-			return nil, err
-		}
-		if _, writeErr := c.conn.Write(answer.appendTo(nil, true)); writeErr != nil {
-			return nil, err
-		}
+	r, err := c.readRequest()
+	if err != nil {
+		return nil, err
 	}
+	c.beginAuthenticate()
+	err = c.request.authorize(ctx, c.credentialsFor(r))
+	c.endAuthenticate(admission.Greeting)
+	return nil, err
 }
 
 // startConnectTLS is startTLS. A client that speaks plain HTTP is told so.

@@ -91,24 +91,34 @@ func TestCertificates(t *testing.T) {
 	}
 }
 
-// A client that learns from a 407 what is wanted asks again on the same
-// connection, as curl does.
-func TestRetry(t *testing.T) {
-	b := newBed(t, doorNamed(t, "connect"), nil)
-	conn := b.wire()
-	r := bufio.NewReader(conn)
+// TestRefusedCloses: what follows a CONNECT that is refused is read by nobody, though it comes
+// later and looks like a request (RFC 9931, section 8).
+func TestRefusedCloses(t *testing.T) {
+	const good = "Proxy-Authorization: Basic YW5uOmNvcnJlY3QgaG9yc2U=\r\n"
 	for _, tt := range []struct {
-		field string
-		want  int
-	}{{"", 407}, {"Proxy-Authorization: Basic YW5uOndyb25n\r\n", 407}, {"Proxy-Authorization: Basic YW5uOmNvcnJlY3QgaG9yc2U=\r\n", 200}} {
-		write(t, conn, []byte("CONNECT "+targetA+" HTTP/1.1\r\n"+tt.field+"\r\n"))
-		res, err := http.ReadResponse(r, &http.Request{Method: "CONNECT"})
-		if err != nil || res.StatusCode != tt.want || tt.want != 200 && res.Close {
-			t.Fatalf("%q: got %v, %v, want %d", tt.field, res, err, tt.want)
-		}
-		if tt.want != 200 {
+		name, request string
+		want          int
+	}{
+		{"no credentials", "CONNECT " + targetA + " HTTP/1.1\r\n\r\n", 407},
+		{"wrong ones, to be kept alive", "CONNECT " + targetA + " HTTP/1.1\r\nProxy-Connection: keep-alive\r\nProxy-Authorization: Basic YW5uOndyb25n\r\n\r\n", 407},
+		{"another method", "GET http://a/ HTTP/1.1\r\n" + good + "\r\n", 405},
+		{"no host:port", "CONNECT a HTTP/1.1\r\n" + good + "\r\n", 400},
+		{"no such target", "CONNECT nowhere.test:1 HTTP/1.1\r\n" + good + "\r\n", 400},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			conn := newBed(t, doorNamed(t, "connect"), nil).wire()
+			write(t, conn, []byte(tt.request))
+			r := bufio.NewReader(conn)
+			res, err := http.ReadResponse(r, &http.Request{Method: http.MethodGet})
+			if err != nil || res.StatusCode != tt.want || !res.Close {
+				t.Fatalf("got %v, %v, want %d and Connection: close", res, err, tt.want)
+			}
 			io.CopyN(io.Discard, r, res.ContentLength)
-		}
+			io.WriteString(conn, "CONNECT "+targetA+" HTTP/1.1\r\n"+good+"\r\n")
+			if rest, _ := io.ReadAll(r); len(rest) > 0 {
+				t.Errorf("got %q after the refusal, want nothing", rest)
+			}
+		})
 	}
 }
 

@@ -19,4 +19,4 @@ func ReadHead(r io.Reader, most int) (h *Head, rest []byte, err error) {
 }
 
 // Answer is what HTTP/1 is answered because of err.
-func Answer(err error) []byte { return answerFor(err).appendTo(nil, false) }
+func Answer(err error) []byte { return answerFor(err).appendTo(nil) }

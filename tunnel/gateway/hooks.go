@@ -60,6 +60,7 @@ var (
 	reasonNotFound           = &reason{502, "dns_error", replyHostUnreachable} // no such name
 	reasonRefused            = &reason{502, "connection_refused", replyRefused}
 	reasonTimeout            = &reason{504, "connection_timeout", replyExpired}
+	reasonCut                = &reason{502, "connection_terminated", replyFailed}
 	reasonUnavailable        = &reason{503, "destination_unavailable", replyNetworkUnreachable} // try again later
 	reasonLimited            = &reason{429, "connection_limit_reached", replyFailed}
 )
@@ -97,6 +98,8 @@ func reasonOf(err error) *reason {
 		return reasonTimeout
 	case errors.As(err, &dns) && dns.IsNotFound:
 		return reasonNotFound
+	case errors.Is(err, syscall.ECONNRESET):
+		return reasonCut
 	case errors.Is(err, syscall.ENETUNREACH):
 		return reasonNetworkUnreachable
 	case errors.Is(err, syscall.EHOSTUNREACH):

@@ -26,7 +26,6 @@ type connectRequest struct {
 	user      string
 	password  string
 	bearer    string
-	close     bool // the client wants no second request on the connection
 }
 
 // requestError is why a header is not that of a CONNECT, and the status of the
@@ -172,8 +171,6 @@ func parseRequest(b []byte) (*connectRequest, error) {
 			}
 		case "transfer-encoding":
 			return nil, errBody
-		case "connection", "proxy-connection":
-			h.close = h.close || httpguts.HeaderValuesContainsToken([]string{text}, "close")
 		}
 	}
 }
@@ -187,7 +184,7 @@ func cutLine(b []byte) (line, rest []byte) {
 func parseRequestLine(line string) (*connectRequest, error) {
 	method, rest, _ := strings.Cut(line, " ")
 	target, version, ok := strings.Cut(rest, " ")
-	major, minor, isHTTP := http.ParseHTTPVersion(version)
+	major, _, isHTTP := http.ParseHTTPVersion(version)
 	switch {
 	case !ok || !httpguts.ValidHeaderFieldName(method) || target == "" || !isHTTP:
 		return nil, errRequestLine
@@ -199,8 +196,7 @@ func parseRequestLine(line string) (*connectRequest, error) {
 	if err := checkAuthority(target); err != nil {
 		return nil, err
 	}
-	// HTTP/1.0 closes a connection after the answer.
-	return &connectRequest{method: method, authority: target, close: minor == 0}, nil
+	return &connectRequest{method: method, authority: target}, nil
 }
 
 // checkAuthority accepts only host:port (RFC 9112, 3.2.3): a name, an IPv4 address

@@ -66,6 +66,10 @@ const (
 	// idleHTTP2 is how long a connection stays open without a stream, after one was
 	// let in.
 	idleHTTP2 = 2 * time.Minute
+	// maxSettings is how many SETTINGS a client may send in settingsTime. Honest ones send
+	// few; each may wake all streams.
+	maxSettings  = 100
+	settingsTime = 10 * time.Second
 	// cutTime bounds the write of resets when a connection is cut.
 	cutTime = 100 * time.Millisecond
 )
@@ -108,12 +112,17 @@ type http2Conn struct {
 	resets        [maxResets]uint32
 	nextReset     int // in resets
 	sendWindow    int64
-	initialWindow int64 // the client's for a stream
-	recvWindow    int   // what the client may send
-	consumed      int   // what it may send in addition once WINDOW_UPDATE says so
-	earlyBytes    int   // kept for streams before one is let in: see connWindow
-	grownBytes    int   // windows of streams beyond streamWindow
-	settingsAcked bool  // the client has acknowledged our SETTINGS
+	initialWindow int64                     // the client's for a stream
+	mostCredit    int64                     // no stream has a larger credit
+	waiting       map[*http2Stream]struct{} // for sendWindow
+	blocked       map[*http2Stream]struct{} // for their own windows
+	settings      int                       // frames of the client since settingsSince
+	settingsSince time.Time
+	recvWindow    int  // what the client may send
+	consumed      int  // what it may send in addition once WINDOW_UPDATE says so
+	earlyBytes    int  // kept for streams before one is let in: see connWindow
+	grownBytes    int  // windows of streams beyond streamWindow
+	settingsAcked bool // the client has acknowledged our SETTINGS
 	admitted      bool
 	draining      bool
 	err           error // why the connection has ended
@@ -126,7 +135,7 @@ func (c *clientConn) serveHTTP2() {
 	h := &http2Conn{
 		clientConn: c, wakeups: make(chan struct{}, 1),
 		streams: map[uint32]*http2Stream{}, sendWindow: defaultWindow, initialWindow: defaultWindow,
-		recvWindow: defaultWindow,
+		recvWindow: defaultWindow, waiting: map[*http2Stream]struct{}{}, blocked: map[*http2Stream]struct{}{},
 	}
 	h.handlerRoom = sync.NewCond(&h.mu)
 	h.queued = http2.NewFramer(&h.queue, nil)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"strings"
@@ -114,6 +115,16 @@ func TestHTTP2Faults(t *testing.T) {
 		{"connection's window", func(w *h2wire) { w.WriteWindowUpdate(0, 1<<31-1) }, 0, http2.ErrCodeFlowControl},
 		{"even", func(w *h2wire) { w.headers(2, ":method", "CONNECT") }, 0, http2.ErrCodeProtocol},
 		{"idle", func(w *h2wire) { w.WriteData(7, false, nil) }, 0, http2.ErrCodeProtocol},
+		{"windows that a setting makes too large", func(w *h2wire) {
+			w.WriteWindowUpdate(1, 1<<30)
+			w.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1<<30 - 1})
+			w.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 30})
+		}, 0, http2.ErrCodeFlowControl},
+		{"settings without end", func(w *h2wire) {
+			for range 101 {
+				w.WriteSettings()
+			}
+		}, 0, http2.ErrCodeEnhanceYourCalm},
 		{"push", func(w *h2wire) {
 			w.WritePushPromise(http2.PushPromiseParam{StreamID: 1, PromiseID: 2, EndHeaders: true})
 		}, 0, http2.ErrCodeProtocol},
@@ -167,6 +178,63 @@ func TestHTTP2Window(t *testing.T) {
 		t.Errorf("got %v", f)
 	}
 	<-release // the stream's end has ended Dial
+}
+
+// TestHTTP2SharedWindow: streams that wait for the connection's window, and for their own, get
+// it in turn, however little it opens at a time.
+func TestHTTP2SharedWindow(t *testing.T) {
+	const streams, each = 20, 10_000 // more than the window of 64 KiB
+	b := newH2Bed(t, nil)
+	w := newH2Wire(b)
+	initial := func(n uint32) { w.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: n}) }
+	initial(100)
+	left := map[uint32]int{}
+	for i := range uint32(streams) {
+		w.headers(2*i+1, ":method", "CONNECT", ":authority", "a:1")
+		left[2*i+1] = each
+		target := <-b.targets
+		go func() {
+			target.Write(make([]byte, each))
+			target.Close()
+		}()
+	}
+	initial(0)
+	initial(each)
+	for len(left) > 0 {
+		f := next[*http2.DataFrame](w)
+		if left[f.StreamID] -= len(f.Data()); left[f.StreamID] == 0 {
+			delete(left, f.StreamID)
+		}
+		w.WriteWindowUpdate(0, uint32(max(1, len(f.Data())/2)))
+		w.WriteWindowUpdate(0, uint32(max(1, len(f.Data())/2)))
+	}
+}
+
+// BenchmarkHTTP2Settings: one operation is a frame of 2,700 settings, beside streams whose
+// windows are closed. A client may send a hundred: run it with -benchtime=90x.
+func BenchmarkHTTP2Settings(b *testing.B) {
+	for _, streams := range []int{1, 990} {
+		b.Run(fmt.Sprint(streams), func(b *testing.B) {
+			bed := newBed(b, door{serve: (*gateway.Gateway).ServeConnect}, func(g *gateway.Gateway) {
+				g.Authenticate, g.Route = gateway.Anyone, nil
+			})
+			w := newH2Wire(bed)
+			for i := range uint32(streams) {
+				w.headers(2*i+1, ":method", "CONNECT", ":authority", "a:1")
+				<-bed.targets
+				<-bed.dialed
+			}
+			var list []http2.Setting
+			for i := range uint32(2700) {
+				list = append(list, http2.Setting{ID: http2.SettingInitialWindowSize, Val: i})
+			}
+			for b.Loop() {
+				w.WriteSettings(list...)
+				for f := next[*http2.SettingsFrame](w); !f.IsAck(); f = next[*http2.SettingsFrame](w) {
+				}
+			}
+		})
+	}
 }
 
 // Shutdown announces itself, looks at no more streams and waits for those that

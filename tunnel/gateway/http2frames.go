@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"golang.org/x/net/http2"
 )
@@ -98,7 +99,7 @@ func (h *http2Conn) lateHeadersLocked(id uint32) error {
 
 func (h *http2Conn) startHandlerLocked(f *http2.MetaHeadersFrame, request *connectRequest, err error) {
 	ctx, cancel := context.WithCancelCause(h.group.Context())
-	s := &http2Stream{h: h, id: f.StreamID, cancel: cancel, sendWindow: h.initialWindow, window: earlyWindow, endReceived: f.StreamEnded()}
+	s := &http2Stream{h: h, id: f.StreamID, cancel: cancel, window: earlyWindow, endReceived: f.StreamEnded()}
 	if !h.settingsAcked {
 		s.window = defaultWindow
 	}
@@ -270,9 +271,7 @@ func (h *http2Conn) handleWindowUpdate(f *http2.WindowUpdateFrame) error {
 		if h.sendWindow += int64(f.Increment); h.sendWindow > maxWindow {
 			return http2.ConnectionError(http2.ErrCodeFlowControl)
 		}
-		for _, st := range h.streams {
-			st.cond.Broadcast()
-		}
+		h.wakeNextLocked()
 		return nil
 	}
 	st := h.streams[f.StreamID]
@@ -282,10 +281,11 @@ func (h *http2Conn) handleWindowUpdate(f *http2.WindowUpdateFrame) error {
 	case st == nil:
 		return nil
 	}
-	if st.sendWindow += int64(f.Increment); st.sendWindow > maxWindow {
+	if st.credit += int64(f.Increment); st.sendWindowLocked() > maxWindow {
 		h.resetStreamLocked(st, http2.ErrCodeFlowControl)
 		return nil
 	}
+	h.mostCredit = max(h.mostCredit, st.credit)
 	st.cond.Broadcast()
 	return nil
 }
@@ -307,6 +307,8 @@ func (h *http2Conn) settingsAckedLocked() {
 	}
 }
 
+// handleSettings takes SETTINGS, and does no work for each stream at each entry: a frame has
+// room for 2,700.
 func (h *http2Conn) handleSettings(f *http2.SettingsFrame) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -314,6 +316,13 @@ func (h *http2Conn) handleSettings(f *http2.SettingsFrame) error {
 		h.settingsAckedLocked()
 		return nil
 	}
+	if now := time.Now(); now.Sub(h.settingsSince) > settingsTime {
+		h.settingsSince, h.settings = now, 0
+	}
+	if h.settings++; h.settings > maxSettings {
+		return http2.ConnectionError(http2.ErrCodeEnhanceYourCalm)
+	}
+	before := h.initialWindow
 	err := f.ForeachSetting(func(s http2.Setting) error {
 		if err := s.Valid(); err != nil {
 			return err
@@ -322,14 +331,7 @@ func (h *http2Conn) handleSettings(f *http2.SettingsFrame) error {
 		case http2.SettingHeaderTableSize:
 			h.encoder.SetMaxDynamicTableSize(min(s.Val, 4096))
 		case http2.SettingInitialWindowSize:
-			more := int64(s.Val) - h.initialWindow
-			h.initialWindow += more
-			for _, st := range h.streams {
-				if st.sendWindow += more; st.sendWindow > maxWindow {
-					return http2.ConnectionError(http2.ErrCodeFlowControl)
-				}
-				st.cond.Broadcast()
-			}
+			h.initialWindow = int64(s.Val)
 		}
 		return nil
 	})
@@ -340,7 +342,32 @@ func (h *http2Conn) handleSettings(f *http2.SettingsFrame) error {
 		}
 		return err
 	}
+	if h.initialWindow+h.mostCredit > maxWindow {
+		h.mostCredit = 0
+		for _, st := range h.streams {
+			h.mostCredit = max(h.mostCredit, st.credit)
+		}
+		if h.initialWindow+h.mostCredit > maxWindow {
+			return http2.ConnectionError(http2.ErrCodeFlowControl)
+		}
+	}
+	if h.initialWindow > before {
+		for st := range h.blocked {
+			st.cond.Broadcast()
+		}
+	}
 	h.queued.WriteSettingsAck()
 	h.wakeSender()
 	return nil
+}
+
+// wakeNextLocked wakes one of the streams that wait for the connection's window. It wakes
+// the next one when it has taken its part.
+func (h *http2Conn) wakeNextLocked() {
+	if h.sendWindow > 0 {
+		for st := range h.waiting {
+			st.cond.Broadcast()
+			return
+		}
+	}
 }

@@ -44,7 +44,7 @@ type http2Stream struct {
 	consumed    int   // what it may send in addition once WINDOW_UPDATE says so
 	taken       int64 // read by the target, in all
 	large       bool  // window is largeWindow
-	sendWindow  int64
+	credit      int64 // what may be sent, beyond initialWindow
 	admitted    bool
 	endReceived bool  // by the client
 	endSent     bool  // our end
@@ -202,8 +202,18 @@ func (s *http2Stream) reserveWindow(n int) (int, error) {
 	h := s.h
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for s.err == nil && !s.endSent && (s.sendWindow <= 0 || h.sendWindow <= 0) {
+	defer h.wakeNextLocked()
+	for s.err == nil && !s.endSent && (s.sendWindowLocked() <= 0 || h.sendWindow <= 0) {
+		set := h.waiting
+		if s.sendWindowLocked() <= 0 {
+			set = h.blocked
+		}
+		set[s] = struct{}{}
 		s.cond.Wait()
+		delete(set, s)
+		if s.sendWindowLocked() <= 0 { // another one may have its turn
+			h.wakeNextLocked()
+		}
 	}
 	switch {
 	case s.err != nil:
@@ -211,11 +221,14 @@ func (s *http2Stream) reserveWindow(n int) (int, error) {
 	case s.endSent:
 		return 0, syscall.EPIPE
 	}
-	n = int(min(int64(n), maxData, s.sendWindow, h.sendWindow))
-	s.sendWindow -= int64(n)
+	n = int(min(int64(n), maxData, s.sendWindowLocked(), h.sendWindow))
+	s.credit -= int64(n)
 	h.sendWindow -= int64(n)
 	return n, nil
 }
+
+// sendWindowLocked is what the stream may send, apart from the connection's window.
+func (s *http2Stream) sendWindowLocked() int64 { return s.h.initialWindow + s.credit }
 
 func (s *http2Stream) writeData(p []byte) error {
 	h := s.h
@@ -452,7 +465,7 @@ func (s *http2Stream) sendAnswer(a *answer) {
 	}
 	body := []byte(a.body())
 	n := int64(len(body))
-	room := s.sendWindow >= n && h.sendWindow >= n
+	room := s.sendWindowLocked() >= n && h.sendWindow >= n
 	s.queueHeadersLocked(!room, func(yield func(name, value string) bool) {
 		if yield(":status", strconv.Itoa(a.status)) {
 			a.fields(func(name, value string) bool { return yield(strings.ToLower(name), value) })

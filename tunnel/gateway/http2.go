@@ -63,8 +63,8 @@ const (
 	// stream is let in.
 	maxQueue   = 64 << 10
 	earlyQueue = 8 << 10
-	// idleHTTP2 is how long a connection stays open without a stream, after one was
-	// let in.
+	// idleHTTP2 is how long a connection stays open without a stream, after one that was
+	// connected. Those that are refused don't lengthen its life.
 	idleHTTP2 = 2 * time.Minute
 	// maxSettings is how many SETTINGS a client may send in settingsTime. Honest ones send
 	// few; each may wake all streams.
@@ -118,11 +118,12 @@ type http2Conn struct {
 	blocked       map[*http2Stream]struct{} // for their own windows
 	settings      int                       // frames of the client since settingsSince
 	settingsSince time.Time
-	recvWindow    int  // what the client may send
-	consumed      int  // what it may send in addition once WINDOW_UPDATE says so
-	earlyBytes    int  // kept for streams before one is let in: see connWindow
-	grownBytes    int  // windows of streams beyond streamWindow
-	settingsAcked bool // the client has acknowledged our SETTINGS
+	recvWindow    int       // what the client may send
+	consumed      int       // what it may send in addition once WINDOW_UPDATE says so
+	earlyBytes    int       // kept for streams before one is let in: see connWindow
+	grownBytes    int       // windows of streams beyond streamWindow
+	idleEnd       time.Time // when the connection ends that has no stream
+	settingsAcked bool      // the client has acknowledged our SETTINGS
 	admitted      bool
 	draining      bool
 	err           error // why the connection has ended
@@ -134,7 +135,7 @@ func (c *clientConn) serveHTTP2() {
 	c.awaitClient(admission.Greeting)
 	h := &http2Conn{
 		clientConn: c, wakeups: make(chan struct{}, 1),
-		streams: map[uint32]*http2Stream{}, sendWindow: defaultWindow, initialWindow: defaultWindow,
+		idleEnd: c.deadline, streams: map[uint32]*http2Stream{}, sendWindow: defaultWindow, initialWindow: defaultWindow,
 		recvWindow: defaultWindow, waiting: map[*http2Stream]struct{}{}, blocked: map[*http2Stream]struct{}{},
 	}
 	h.handlerRoom = sync.NewCond(&h.mu)
@@ -272,14 +273,13 @@ func (h *http2Conn) handlerDone(s *http2Stream) {
 	if h.handlers--; h.handlers > 0 {
 		return
 	}
-	switch {
-	case h.draining:
-		h.raw.SetReadDeadline(pastDeadline)
-	case h.admitted:
-		h.raw.SetReadDeadline(time.Now().Add(idleHTTP2))
-	default:
-		h.raw.SetReadDeadline(h.deadline)
+	if s.admitted {
+		h.idleEnd = time.Now().Add(idleHTTP2)
 	}
+	if h.draining {
+		h.idleEnd = pastDeadline
+	}
+	h.raw.SetReadDeadline(h.idleEnd)
 }
 
 // queueFrames queues frames. They are sent in this order, and before DATA that is

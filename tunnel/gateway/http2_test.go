@@ -210,6 +210,26 @@ func TestHTTP2SharedWindow(t *testing.T) {
 	}
 }
 
+// TestHTTP2RefusedByLimit: a connection all of whose streams limits refuse keeps no place.
+func TestHTTP2RefusedByLimit(t *testing.T) {
+	b := newH2Bed(t, func(g *gateway.Gateway) {
+		g.HandshakeTimeout = time.Second
+		g.Dial = func(context.Context, gateway.Request) (net.Conn, error) { return nil, limited{errors.New("too many")} }
+	})
+	w := newH2Wire(b)
+	w.conn.SetReadDeadline(time.Now().Add(time.Minute))
+	w.headers(1, ":method", "CONNECT", ":authority", "a:1")
+	if got := next[*http2.MetaHeadersFrame](w).PseudoValue("status"); got != "429" {
+		t.Fatalf("got %s, want 429", got)
+	}
+	if f := next[*http2.GoAwayFrame](w); f.ErrCode != http2.ErrCodeNo {
+		t.Errorf("got %v, want GOAWAY", f)
+	}
+	if _, err := io.Copy(io.Discard, w.conn); err != nil {
+		t.Errorf("got %v, want the end of the connection", err)
+	}
+}
+
 // BenchmarkHTTP2Settings: one operation is a frame of 2,700 settings, beside streams whose
 // windows are closed. A client may send a hundred: run it with -benchtime=90x.
 func BenchmarkHTTP2Settings(b *testing.B) {

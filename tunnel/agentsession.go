@@ -55,35 +55,54 @@ type agentSession struct {
 // dialCounts counts the dials of a session. The zero value is ready to use.
 type dialCounts struct {
 	mu        sync.Mutex // guards the fields below
-	dials     uint64
+	all       DialCounts
 	connected uint64
-	failed    uint64
-	denied    uint64 // of failed
-	settled   bool   // the counts are final
+	settled   bool          // the counts are final
+	recent    [2]DialCounts // that have ended in this span of recentSpan, and in the one before
+	since     time.Time     // when this span began
 }
+
+// recentSpan is half of the time of [SessionInfo.Recent].
+const recentSpan = 5 * time.Minute
 
 // begin counts a dial, and returns how many have begun.
 func (c *dialCounts) begin() uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.settled {
-		c.dials++
+		c.all.Dials++
 	}
-	return c.dials
+	return c.all.Dials
 }
 
 // finish counts how a dial that has begun ended.
 func (c *dialCounts) finish(err *Error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	switch {
-	case c.settled: // settle has counted it
-	case err == nil:
+	if c.settled { // settle has counted it
+		return
+	}
+	c.turnLocked()
+	c.recent[0].Dials++
+	if err == nil {
 		c.connected++
-	default:
-		c.failed++
+		return
+	}
+	for _, counts := range []*DialCounts{&c.all, &c.recent[0]} {
+		counts.Failed++
 		if err.Code == CodeDenied {
-			c.denied++
+			counts.Denied++
+		}
+	}
+}
+
+// turnLocked begins a new span if that is due.
+func (c *dialCounts) turnLocked() {
+	now := time.Now()
+	if ago := now.Sub(c.since); ago >= recentSpan {
+		c.recent = [2]DialCounts{{}, c.recent[0]}
+		if c.since = now; ago >= 2*recentSpan {
+			c.recent[1] = DialCounts{}
 		}
 	}
 }
@@ -93,13 +112,15 @@ func (c *dialCounts) finish(err *Error) {
 func (c *dialCounts) settle() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.failed, c.settled = c.dials-c.connected, true
+	c.all.Failed, c.settled = c.all.Dials-c.connected, true
 }
 
-func (c *dialCounts) load() (dials, failed, denied uint64) {
+func (c *dialCounts) load() (all, recent DialCounts) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.dials, c.failed, c.denied
+	c.turnLocked()
+	now, before := c.recent[0], c.recent[1]
+	return c.all, DialCounts{now.Dials + before.Dials, now.Failed + before.Failed, now.Denied + before.Denied}
 }
 
 // acceptAgent reads HELLO and answers it.

@@ -90,6 +90,43 @@ func TestDialErrors(t *testing.T) {
 	}
 }
 
+// TestRecentDials: a session knows how the dials of the last minutes ended, whoever has asked.
+func TestRecentDials(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t, &tunnel.Server{})
+		a := testTargets()
+		a.Resolver = &targettest.Network{Hosts: map[string]string{"x": "192.0.2.1", "echo": "192.0.2.1"}}
+		b.agent(&tunnel.Agent{Targets: a})
+		for _, step := range []struct {
+			after           time.Duration
+			refused, denied int
+			want            tunnel.DialCounts
+		}{
+			{0, 0, 0, tunnel.DialCounts{}},
+			{time.Hour, 20, 2, tunnel.DialCounts{Dials: 22, Failed: 22, Denied: 2}},
+			{4 * time.Minute, 0, 0, tunnel.DialCounts{Dials: 22, Failed: 22, Denied: 2}},
+			{2 * time.Minute, 1, 0, tunnel.DialCounts{Dials: 23, Failed: 23, Denied: 2}},
+			{5 * time.Minute, 0, 1, tunnel.DialCounts{Dials: 2, Failed: 2, Denied: 1}},
+			{10 * time.Minute, 0, 0, tunnel.DialCounts{}},
+		} {
+			time.Sleep(step.after)
+			for range step.refused {
+				b.dial("x:1")
+			}
+			for range step.denied {
+				b.dial("x:443")
+			}
+			if got := b.sessions()[0].Recent; got != step.want {
+				t.Errorf("after %v: got %+v, want %+v", step.after, got, step.want)
+			}
+		}
+		b.echo().Close()
+		if got := b.sessions()[0]; got.Recent != (tunnel.DialCounts{Dials: 1}) || got.Dials != 25 || got.Failed != 24 {
+			t.Errorf("got %+v and %+v in all", got.Recent, got.DialCounts)
+		}
+	})
+}
+
 var errForbidden = errors.New("not for you")
 
 func forbid(_ context.Context, _, _, address string) error {

@@ -63,12 +63,11 @@ type SessionInfo struct {
 	// Draining: it accepts no new streams.
 	Draining bool `json:"draining"`
 	Streams  int  `json:"streams"` // open now
-	// Dials that went to this session, those of them that failed, and those of the failed
-	// that the agent's policy denied ([CodeDenied]). Of a session that has ended, those
-	// that were under way have failed, too.
-	Dials  uint64 `json:"dials"`
-	Failed uint64 `json:"failed"`
-	Denied uint64 `json:"denied"`
+	// DialCounts are all dials that went to this session. Of a session that has ended, those
+	// that were under way have failed. Recent are those that ended in the last five to ten
+	// minutes.
+	DialCounts
+	Recent DialCounts `json:"recent"`
 	// BytesIn came from the agent, BytesOut went to it. Both count the payload of
 	// streams.
 	BytesIn  uint64 `json:"bytesIn"`
@@ -77,9 +76,17 @@ type SessionInfo struct {
 	RoundTrip time.Duration `json:"roundTrip"`
 }
 
+// DialCounts are dials, those of them that failed, and those of the failed that the agent's
+// policy denied ([CodeDenied]).
+type DialCounts struct {
+	Dials  uint64 `json:"dials"`
+	Failed uint64 `json:"failed"`
+	Denied uint64 `json:"denied"`
+}
+
 func (sess *agentSession) sessionInfo() SessionInfo {
 	stats := sess.Mux.Stats()
-	dials, failed, denied := sess.counts.load()
+	all, recent := sess.counts.load()
 	remote := ""
 	if sess.remote != nil {
 		remote = sess.remote.String()
@@ -87,8 +94,7 @@ func (sess *agentSession) sessionInfo() SessionInfo {
 	return SessionInfo{
 		Cluster: sess.id.Cluster, Agent: sess.id.Agent, Replica: sess.replica, ID: sess.number, Remote: remote, Program: sess.program,
 		Since: sess.Since, Expires: sess.lifeEnd(), Draining: sess.Retired(),
-		Streams: sess.OpenStreams(),
-		Dials:   dials, Failed: failed, Denied: denied,
+		Streams: sess.OpenStreams(), DialCounts: all, Recent: recent,
 		BytesIn: stats.BytesIn, BytesOut: stats.BytesOut, RoundTrip: stats.RTT,
 	}
 }

@@ -75,7 +75,7 @@ func (f *madeFleet) session(name, agent string, i, j int) tunnel.SessionInfo {
 	return tunnel.SessionInfo{
 		Cluster: name, Agent: agent, ID: fmt.Sprintf("%d-%d", i, j),
 		Program: "causeway-agent v0.1.0", Remote: fmt.Sprintf("198.51.100.%d:%d", i%250, 40000+i), Since: f.began.Add(-time.Duration(f.random.IntN(90000)) * time.Second),
-		Expires: f.began.Add(400 * time.Hour), Streams: f.random.IntN(4), Dials: 100,
+		Expires: f.began.Add(400 * time.Hour), Streams: f.random.IntN(4), DialCounts: tunnel.DialCounts{Dials: 100}, Recent: tunnel.DialCounts{Dials: 12},
 	}
 }
 
@@ -142,6 +142,7 @@ func (f *madeFleet) move(c *madeCluster, s *tunnel.SessionInfo, late bool) {
 	}
 	if late && c.trouble == "failing" {
 		s.Dials, s.Failed = s.Dials+2, s.Failed+1
+		s.Recent = tunnel.DialCounts{Dials: 24, Failed: 12}
 	}
 	s.Draining = late && c.trouble == "draining"
 }

@@ -23,7 +23,7 @@ func statusOf(n int) func() tunnel.Status {
 		name := fmt.Sprintf("organization-%03d/cluster-%05d", i/25, i)
 		status.Clusters = append(status.Clusters, tunnel.ClusterStatus{Cluster: name, Connected: true, Sessions: []tunnel.SessionInfo{{
 			Cluster: name, Agent: "agent", ID: fmt.Sprint(i), Since: epoch, Expires: epoch.Add(time.Hour), Streams: i % 7,
-			Dials: uint64(i) * 3, Failed: uint64(i), BytesIn: uint64(i) * 100_003, BytesOut: uint64(i) * 50_007,
+			DialCounts: tunnel.DialCounts{Dials: uint64(i) * 3, Failed: uint64(i)}, BytesIn: uint64(i) * 100_003, BytesOut: uint64(i) * 50_007,
 			RoundTrip: time.Duration(i) * time.Microsecond,
 		}}})
 	}

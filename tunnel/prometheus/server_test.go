@@ -77,7 +77,7 @@ func TestServerHooks(t *testing.T) {
 func TestServerStatus(t *testing.T) {
 	status := tunnel.Status{Ready: true, Pending: 5, Waiting: 6, AuthorityExpires: epoch, Clusters: []tunnel.ClusterStatus{
 		{Cluster: "a", Connected: true, Sessions: []tunnel.SessionInfo{
-			{Cluster: "a", Agent: "x", ID: "1", Draining: true, Streams: 1, Expires: epoch, RoundTrip: time.Hour, BytesIn: 1, BytesOut: 10, Dials: 3, Failed: 1},
+			{Cluster: "a", Agent: "x", ID: "1", Draining: true, Streams: 1, Expires: epoch, RoundTrip: time.Hour, BytesIn: 1, BytesOut: 10, DialCounts: tunnel.DialCounts{Dials: 3, Failed: 1}},
 			{Cluster: "a", Agent: "x", ID: "2", Streams: 2, Expires: epoch.Add(2 * time.Hour), RoundTrip: 3 * time.Second, BytesIn: 2, BytesOut: 20},
 			{Cluster: "a", Agent: "y", ID: "3", Streams: 4, Expires: epoch.Add(time.Hour), RoundTrip: time.Second, BytesIn: 4, BytesOut: 40},
 		}},

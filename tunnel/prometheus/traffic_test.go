@@ -18,7 +18,7 @@ func sessionsNow(sessions ...tunnel.SessionInfo) tunnel.Status {
 // a session's end and a scrape meet.
 func TestTraffic(t *testing.T) {
 	at := func(id string, in uint64) tunnel.SessionInfo {
-		return tunnel.SessionInfo{Cluster: "a", ID: id, BytesIn: in, BytesOut: 2 * in, Dials: 3 * in, Failed: in}
+		return tunnel.SessionInfo{Cluster: "a", ID: id, BytesIn: in, BytesOut: 2 * in, DialCounts: tunnel.DialCounts{Dials: 3 * in, Failed: in}}
 	}
 	type step struct {
 		hooks  func(tunnel.Hooks)

@@ -52,56 +52,20 @@ func TestFigures(t *testing.T) {
 	})
 }
 
-// What a replica counted while it was not seen is no failure of now. A session that is new
-// on a replica that was asked before counts from zero, and so does a counter that began anew.
-func TestUnseenDials(t *testing.T) {
+// TestRecentDials: the figures of dials are those of the last minutes, whoever has looked.
+func TestRecentDials(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := fleet{server("a", dialed(session("c", "2"), 8, 0)), {Name: "b", Connected: false}}
+		f := fleet{server("a", longAgo(dialed(session("c", "1"), 100, 90)), dialed(session("c", "2"), 7, 0)), server("b", denied(dialed(session("c", "3"), 9, 9), 4))}
 		h := &status.Handler{Fleet: f.get}
-		get(t, h, "/")
-		f = fleet{server("a", dialed(session("c", "2"), 3, 0), dialed(session("c", "3"), 4, 0)), server("b", dialed(session("c", "1"), 9, 9))}
-		if got := facts(t, h, "/?cluster=c")["Dials to agents since this page was first opened, 2 s ago"]; got != "7, 0 failed" {
-			t.Errorf("got %q, want the dials that were seen", got)
-		}
-	})
-}
-
-// The figures of dials say of what time they are: that in which somebody looked.
-func TestSinceWhenDialsCount(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := fleet{server("a", dialed(session("c", "1"), 100, 90))}
-		h := &status.Handler{Fleet: f.get}
-		dials := uint64(100)
-		for _, tt := range []struct {
-			after       time.Duration
-			times       int
-			title, want string
-		}{
-			{0, 1, "Dials to agents, counted from now on", "0, 0 failed"},
-			{10 * time.Second, 1, "Dials to agents since this page was first opened, 12 s ago", "1, 0 failed"},
-			{28 * time.Second, 10, "Dials to agents since this page was first opened, 5 min ago", "11, 0 failed"},
-			{28 * time.Second, 10, "Dials to agents, last 5 min", "10, 0 failed"},
-			{28 * time.Second, 5, "Dials to agents, last 7 min", "15, 0 failed"},
-			{3 * time.Hour, 1, "Dials to agents, last 3 h 2 min", "6, 0 failed"}, // nobody has looked
-			{28 * time.Second, 10, "Dials to agents, last 5 min", "10, 0 failed"},
-		} {
-			var got map[string]string
-			for range tt.times {
-				time.Sleep(tt.after)
-				f = fleet{server("a", dialed(session("c", "1"), dials, 90))}
-				got = facts(t, h, "/?cluster=c")
-				dials++
-			}
-			if got[tt.title] != tt.want {
-				t.Errorf("got %q, want %s: %s", got, tt.title, tt.want)
-			}
+		if got := facts(t, h, "/?cluster=c")["Dials to agents, last minutes"]; got != "16, 5 failed, 4 denied" {
+			t.Errorf("got %q, want the dials of the last minutes", got)
 		}
 	})
 }
 
 func TestOneCluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := moved(draining(dialed(session("c", "1"), 7, 2)), 3, 5*time.Millisecond)
+		s := moved(draining(longAgo(dialed(session("c", "1"), 7, 2))), 3, 5*time.Millisecond)
 		s.BytesIn, s.BytesOut = 1500, 20
 		s.Program, s.Denied = "causeway-agent v1.2.3", 1
 		s.Since, s.Expires = time.Now().Add(-90*time.Minute), time.Now().Add(30*24*time.Hour)

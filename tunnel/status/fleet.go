@@ -11,16 +11,12 @@ const (
 	// keepCluster is how long a cluster is remembered after the last replica has
 	// forgotten it: perhaps only the replica that held it is gone.
 	keepCluster = 24 * time.Hour
-	// countFor is how long dials are counted together. The figures are those of this time
-	// and of the time before.
-	countFor = 5 * time.Minute
 )
 
-// fleetRecord keeps the last sample of the fleet, and the dials of the last minutes.
+// fleetRecord keeps the last sample of the fleet.
 type fleetRecord struct {
 	at       time.Time // the last sample's; zero before the first one
 	began    time.Time
-	counted  [2]time.Time // since when the clusters' dials are counted
 	replicas []replica
 	clusters map[string]*clusterRecord
 	refusals []tunnel.Refusals
@@ -47,13 +43,9 @@ type clusterRecord struct {
 	lastSeen      time.Time // when a replica knew of it, or a dial for it failed
 	lastReachable time.Time // when it could be dialed; zero: never as far as was seen
 	streams       int
-	roundTrip     time.Duration // the slowest; zero: none is known
-	dials         [2]dialCounts // since fleetRecord.counted, and before that
+	roundTrip     time.Duration     // the slowest; zero: none is known
+	dials         tunnel.DialCounts // of the last minutes. Denied are not among the failed: they are no trouble of the cluster
 }
-
-// dialCounts counts dials. Denied are those that the agent's policy did not allow. They are
-// no trouble of the cluster, and not among the failed.
-type dialCounts struct{ dials, failed, denied uint64 }
 
 type session struct {
 	replica string
@@ -81,13 +73,9 @@ type endedSession struct {
 // addSample takes what Fleet returned.
 func (b *fleetRecord) addSample(at time.Time, fleet []tunnel.ReplicaStatus) {
 	if b.clusters == nil {
-		b.clusters, b.began, b.counted = map[string]*clusterRecord{}, at, [2]time.Time{at, at}
+		b.clusters, b.began = map[string]*clusterRecord{}, at
 	}
-	answered := map[string]bool{} // at the sample before
-	for _, r := range b.replicas {
-		answered[r.Name] = r.Connected
-	}
-	was := b.beginSample()
+	b.beginSample()
 	b.at = at
 	for i := range fleet {
 		b.addReplica(&fleet[i])
@@ -109,35 +97,19 @@ func (b *fleetRecord) addSample(at time.Time, fleet []tunnel.ReplicaStatus) {
 		if len(c.sessions) > 0 {
 			c.seen, c.seenAt = c.sessions, at
 		}
-		c.addFigures(was[name], answered)
+		c.addFigures()
 		c.state = b.classify(c, takers)
 		if c.state.isReachable() {
 			c.lastReachable = at
 		}
 	}
-	b.countAnew()
 }
 
-// countAnew begins to count dials anew if that is due.
-func (b *fleetRecord) countAnew() {
-	if b.at.Sub(b.counted[0]) < countFor {
-		return
-	}
-	b.counted = [2]time.Time{b.at, b.counted[0]}
+func (b *fleetRecord) beginSample() {
 	for _, c := range b.clusters {
-		c.dials = [2]dialCounts{{}, c.dials[0]}
-	}
-}
-
-// beginSample begins a new sample and returns the sessions of the last.
-func (b *fleetRecord) beginSample() map[string][]session {
-	was := make(map[string][]session, len(b.clusters))
-	for name, c := range b.clusters {
-		was[name] = c.sessions
 		c.sessions, c.ended, c.errors = nil, nil, nil
 	}
 	b.replicas = nil
-	return was
 }
 
 func (b *fleetRecord) addReplica(r *tunnel.ReplicaStatus) {
@@ -194,23 +166,16 @@ func (b *fleetRecord) recordOf(cluster string) *clusterRecord {
 	return c
 }
 
-// addFigures sums up the sessions, and counts the dials since the sample before, which had
-// the sessions was.
-func (c *clusterRecord) addFigures(was []session, answered map[string]bool) {
-	c.streams, c.roundTrip = 0, 0
+// addFigures sums up the sessions.
+func (c *clusterRecord) addFigures() {
+	c.streams, c.roundTrip, c.dials = 0, 0, tunnel.DialCounts{}
 	for i := range c.sessions {
 		s := &c.sessions[i]
 		c.streams += s.Streams
 		c.roundTrip = max(c.roundTrip, s.RoundTrip)
-		before, ok := previousSession(was, s)
-		if !ok && !answered[s.replica] {
-			continue // its counters may have begun at any time
-		}
-		d := &c.dials[0]
-		failed, denied := counterGrowth(s.Failed, before.Failed), counterGrowth(s.Denied, before.Denied)
-		d.dials += counterGrowth(s.Dials, before.Dials)
-		d.failed += failed - min(denied, failed)
-		d.denied += denied
+		c.dials.Dials += s.Recent.Dials
+		c.dials.Failed += s.Recent.Failed - min(s.Recent.Denied, s.Recent.Failed)
+		c.dials.Denied += s.Recent.Denied
 	}
 }
 
@@ -239,22 +204,4 @@ func (c *clusterRecord) leftAt() (t time.Time, exact bool) {
 		}
 	}
 	return t, exact
-}
-
-// previousSession returns what a session was at the sample before, or zeros.
-func previousSession(was []session, s *session) (tunnel.SessionInfo, bool) {
-	for i := range was {
-		if was[i].ID == s.ID && was[i].replica == s.replica {
-			return was[i].SessionInfo, true
-		}
-	}
-	return tunnel.SessionInfo{}, false
-}
-
-// counterGrowth returns how much a counter has grown. One that went back was reset.
-func counterGrowth(now, before uint64) uint64 {
-	if now < before {
-		return now
-	}
-	return now - before
 }

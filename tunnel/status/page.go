@@ -238,7 +238,7 @@ func (c *clusterRecord) agentSessions(now time.Time) (holds []agentRow, more int
 type clusterDetail struct {
 	row
 	Means    string
-	Dials    fact
+	Dials    string // of the last minutes
 	Errors   []lastError
 	Sessions []sessionRow
 	Lost     []lostRow // who was connected last, if nobody is
@@ -256,11 +256,10 @@ type sessionRow struct {
 
 func (b *fleetRecord) clusterDetail(c *clusterRecord) *clusterDetail {
 	v := &clusterDetail{row: b.clusterRow(c), Means: stateTexts[c.state].means, Errors: c.errors}
-	recent := c.recentDials()
 	v.Lost = b.lostRows(c)
-	v.Dials = fact{Name: b.dialsTitle(), Value: fmt.Sprintf("%d, %d failed", recent.dials, recent.failed)}
-	if recent.denied > 0 {
-		v.Dials.Value += fmt.Sprintf(", %d denied", recent.denied)
+	v.Dials = fmt.Sprintf("%d, %d failed", c.dials.Dials, c.dials.Failed)
+	if c.dials.Denied > 0 {
+		v.Dials += fmt.Sprintf(", %d denied", c.dials.Denied)
 	}
 	for i := range c.sessions {
 		s := &c.sessions[i]

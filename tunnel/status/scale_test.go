@@ -24,7 +24,7 @@ func manyClusters(n int) func(context.Context) []tunnel.ReplicaStatus {
 				k := uint64(i%7) * calls * calls
 				sessions[(i+j)%3] = append(sessions[(i+j)%3], tunnel.SessionInfo{
 					Cluster: fmt.Sprintf("default/cluster-%04d", i), Agent: fmt.Sprintf("agent-%04d", i), ID: fmt.Sprintf("session-%d-%d", i, j),
-					Remote: "192.0.2.10:54321", Since: began, Streams: int(k % 9), Dials: k, BytesIn: 1000 * k, BytesOut: 100 * k,
+					Remote: "192.0.2.10:54321", Since: began, Streams: int(k % 9), DialCounts: tunnel.DialCounts{Dials: k}, BytesIn: 1000 * k, BytesOut: 100 * k,
 					RoundTrip: time.Duration(1+k%50) * time.Millisecond,
 				})
 			}

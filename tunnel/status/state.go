@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 )
 
 // state is how well a cluster can be reached. The greater, the worse.
@@ -41,13 +40,12 @@ func (b *fleetRecord) classify(c *clusterRecord, takers int) state {
 			homes[c.sessions[i].replica] = true
 		}
 	}
-	recent := c.recentDials()
 	switch {
 	case len(c.sessions) == 0:
 		return unreachable
 	case len(homes) == 0:
 		return draining
-	case recent.failed > 0 && recent.failed*20+recent.denied >= recent.dials:
+	case c.dials.Failed > 0 && c.dials.Failed*20+c.dials.Denied >= c.dials.Dials:
 		return dialsFail
 	case takers > 1 && len(homes) == 1:
 		return oneReplica
@@ -63,8 +61,7 @@ func (b *fleetRecord) problemText(c *clusterRecord) string {
 	case draining:
 		return "It takes no new connections: all its sessions drain."
 	case dialsFail:
-		recent := c.recentDials()
-		text := fmt.Sprintf("%d of %d dials failed in the last %s.", recent.failed, recent.dials-min(recent.denied, recent.dials), formatDuration(b.dialsSpan()))
+		text := fmt.Sprintf("%d of %d dials failed in the last minutes.", c.dials.Failed, c.dials.Dials-min(c.dials.Denied, c.dials.Dials))
 		if last := b.lastFailure(c.name); last != nil {
 			text += " The last one: " + last.Text + "."
 		}
@@ -102,28 +99,6 @@ func (b *fleetRecord) absenceText(c *clusterRecord) string {
 		return text + " It was on " + strings.Join(silent, " and ") + ", which can't be reached."
 	}
 	return text
-}
-
-// recentDials returns the dials of a cluster in dialsSpan.
-func (c *clusterRecord) recentDials() dialCounts {
-	now, before := c.dials[0], c.dials[1]
-	return dialCounts{now.dials + before.dials, now.failed + before.failed, now.denied + before.denied}
-}
-
-// dialsSpan returns the time that the figures of dials are of: ten minutes or less, or more
-// if nobody has looked in between.
-func (b *fleetRecord) dialsSpan() time.Duration { return b.at.Sub(b.counted[1]) }
-
-// dialsTitle says of what time the figures of dials are.
-func (b *fleetRecord) dialsTitle() string {
-	span := formatDuration(b.dialsSpan())
-	switch {
-	case b.at.Equal(b.began):
-		return "Dials to agents, counted from now on"
-	case b.counted[1].Equal(b.began):
-		return "Dials to agents since this page was first opened, " + span + " ago"
-	}
-	return "Dials to agents, last " + span
 }
 
 // compareReplicas sorts replicas in trouble first.

@@ -19,12 +19,19 @@ func draining(s tunnel.SessionInfo) tunnel.SessionInfo {
 }
 
 func dialed(s tunnel.SessionInfo, dials, failed uint64) tunnel.SessionInfo {
-	s.Dials, s.Failed = dials, failed
+	s.DialCounts = tunnel.DialCounts{Dials: dials, Failed: failed}
+	s.Recent = s.DialCounts
 	return s
 }
 
 func denied(s tunnel.SessionInfo, n uint64) tunnel.SessionInfo {
-	s.Denied = n
+	s.Denied, s.Recent.Denied = n, n
+	return s
+}
+
+// longAgo has no dials of the last minutes.
+func longAgo(s tunnel.SessionInfo) tunnel.SessionInfo {
+	s.Recent = tunnel.DialCounts{}
 	return s
 }
 
@@ -53,15 +60,15 @@ func TestStates(t *testing.T) {
 			"OK", "", "Every cluster can be reached: 1. Replica b: draining, the agents move to other replicas.", "draining"},
 		{"all drain", nil, fleet{leaves, server("a", draining(session("c", "1")))},
 			"Draining", "It takes no new connections: all its sessions drain.", "1 of 1 cluster drains and takes no new connections: c. Replica b: draining, the agents move to other replicas.", "draining"},
-		{"5% of the dials fail", fleet{server("a", dialed(session("c", "1"), 100, 0))}, fleet{server("a", dialed(session("c", "1"), 120, 1))},
-			"Dials fail", "1 of 20 dials failed in the last 2 s.", "1 of 1 cluster has dials that fail: c.", "failing"},
-		{"fewer fail", fleet{server("a", dialed(session("c", "1"), 100, 0))}, fleet{server("a", dialed(session("c", "1"), 121, 1))},
+		{"5% of the dials fail", nil, fleet{server("a", dialed(session("c", "1"), 20, 1))},
+			"Dials fail", "1 of 20 dials failed in the last minutes.", "1 of 1 cluster has dials that fail: c.", "failing"},
+		{"fewer fail", nil, fleet{server("a", dialed(session("c", "1"), 21, 1))},
 			"OK", "", "Every cluster can be reached: 1.", "ok"},
-		{"the agent's policy denied them", fleet{server("a", dialed(session("c", "1"), 100, 0))}, fleet{server("a", denied(dialed(session("c", "1"), 120, 20), 20))},
+		{"the agent's policy denied them", nil, fleet{server("a", denied(dialed(session("c", "1"), 20, 20), 20))},
 			"OK", "", "Every cluster can be reached: 1.", "ok"},
-		{"of those it allowed, 5% fail", fleet{server("a", dialed(session("c", "1"), 100, 0))}, fleet{server("a", denied(dialed(session("c", "1"), 140, 21), 20))},
-			"Dials fail", "1 of 20 dials failed in the last 2 s.", "1 of 1 cluster has dials that fail: c.", "failing"},
-		{"they failed before", nil, fleet{server("a", dialed(session("c", "1"), 100, 100))},
+		{"of those it allowed, 5% fail", nil, fleet{server("a", denied(dialed(session("c", "1"), 40, 21), 20))},
+			"Dials fail", "1 of 20 dials failed in the last minutes.", "1 of 1 cluster has dials that fail: c.", "failing"},
+		{"they failed before", nil, fleet{server("a", longAgo(dialed(session("c", "1"), 100, 100)))},
 			"OK", "", "Every cluster can be reached: 1.", "ok"},
 		{"no session, never seen", nil, fleet{server("a", gone("c"))},
 			"No agent", "Gone since before this page was first opened, at 00:00:02 UTC.", "1 of 1 cluster has no agent: c.", "down"},

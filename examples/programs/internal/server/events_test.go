@@ -216,7 +216,7 @@ func TestSessionsAreSummedUp(t *testing.T) {
 		stop := v.start()
 		hooks := v.tunnelHooks()
 		for range 1000 {
-			s := tunnel.SessionInfo{Cluster: "a/b", Agent: "x", ID: "7", Remote: "192.0.2.1:1", Since: time.Now(), Dials: 3, BytesIn: 5}
+			s := tunnel.SessionInfo{Cluster: "a/b", Agent: "x", ID: "7", Remote: "192.0.2.1:1", Since: time.Now(), DialCounts: tunnel.DialCounts{Dials: 3}, BytesIn: 5}
 			hooks.Connected(s)
 			hooks.Disconnected(s, errors.New("lost"))
 		}

@@ -14,7 +14,7 @@ import (
 
 // TestRotateTooEarly: a step that would put agents out says so, and how many it may be.
 func TestRotateTooEarly(t *testing.T) {
-	now := time.Now()
+	now := time.Now().Truncate(time.Second)
 	at := func(ago time.Duration) []byte { return []byte(now.Add(-ago).UTC().Format(time.RFC3339)) }
 	added := map[string][]byte{"next.crt": {1}, "trusted.crt": {1}}
 	switched := map[string][]byte{"trusted.crt": {1}}

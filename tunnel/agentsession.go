@@ -147,11 +147,17 @@ func (s *Server) acceptAgent(ctx context.Context, g *group.Group, c *carrier.Con
 		remote: c.RemoteAddr(), carrier: c, expiry: cert.NotAfter, proven: cert, welcomed: a, servers: s.announcedNames(),
 		together: s.peers.holdsOwnZone(hello),
 	}
+	if hello.Uint(wire.TagLimit) == 0 { // it may be stock yamux
+		m.LimitBacklog(stockBacklog)
+	}
 	sess.Init(session.Config{Role: sess, Mux: m, Control: control, Group: g, Limit: s.streamLimit(hello)})
 	welcome := wire.New(wire.MsgWelcome).AddUint(wire.TagVersion, wire.Version).AddString(wire.TagID, sess.number).AddTime(wire.TagTime, time.Now())
 	sess.sendOrClose(a.addRoots(welcome).AddStrings(wire.TagServer, sess.servers))
 	return sess, nil
 }
+
+// stockBacklog is how many streams a stock yamux lets wait until they are accepted.
+const stockBacklog = 256
 
 // checkHello returns why the agent that says HELLO gets no session; nil if it does.
 func (s *Server) checkHello(id Identity, hello *wire.Message) *Error {

@@ -37,6 +37,8 @@ func (s *Session) Open(ctx context.Context, first []byte) (*Stream, error) {
 	st.synWanted = true
 	s.addStreamLocked(st)
 	s.unsentSYNs++
+	st.unacked = true
+	s.unacked++
 	if len(first) > 0 {
 		b := s.getFrame(classFor(headerSize + len(first)))
 		b.append(first)
@@ -63,6 +65,7 @@ func (s *Session) waitOpenLocked(ctx context.Context, n int) error {
 			return ErrSettled
 		case s.nextID > math.MaxUint32:
 			return ErrExhausted
+		case s.backlog > 0 && s.unacked >= s.backlog:
 		case s.unsentSYNs < maxUnsent && (n <= smallFrame || s.queuedBytes+n <= maxQueued):
 			return nil
 		}
@@ -72,6 +75,23 @@ func (s *Session) waitOpenLocked(ctx context.Context, n int) error {
 			defer s.openReady.Signal() // there may be room for the next Open too
 		}
 		s.openReady.Wait()
+	}
+}
+
+// LimitBacklog bounds the streams that were opened here and that the peer has not acknowledged:
+// one above its backlog is reset by hashicorp/yamux, whose default is 256. Open waits then.
+func (s *Session) LimitBacklog(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.backlog = n
+}
+
+// noteAckLocked is called when the peer has acknowledged the stream, or it has ended.
+func (s *Session) noteAckLocked(st *Stream) {
+	if st.unacked {
+		st.unacked = false
+		s.unacked--
+		s.openReady.Signal()
 	}
 }
 

@@ -84,7 +84,11 @@ func (s *Session) lookupStreamLocked(h header) (*Stream, error) {
 	if h.flags&flagSYN != 0 {
 		return s.acceptSYNLocked(h.id)
 	}
-	return s.streams[h.id], nil
+	st := s.streams[h.id]
+	if st != nil && h.flags&flagACK != 0 {
+		s.noteAckLocked(st)
+	}
+	return st, nil
 }
 
 func (s *Session) handleWindowUpdate(h header) error {

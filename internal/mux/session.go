@@ -77,6 +77,8 @@ type Session struct {
 
 	// Streams of ours.
 	unsentSYNs  int       // streams whose SYN was not sent
+	unacked     int       // streams that the peer has not acknowledged
+	backlog     int       // bounds unacked; zero: nothing does
 	openReady   sync.Cond // Open may go on, or has to return an error
 	streamEnded sync.Cond // a stream was removed, or the session ended
 

@@ -45,6 +45,7 @@ type Stream struct {
 	handedOver   bool // it counts in the session's handedOver
 	removed      bool // both directions have ended, the session doesn't know it any more
 	synWanted    bool // SYN is to be sent
+	unacked      bool // it counts in the session's unacked
 	ackWanted    bool // ACK is to be sent
 	writeClosed  bool // CloseWrite, Close or Reset was called
 	closed       bool // Close or Reset was called
@@ -164,6 +165,7 @@ func (s *Session) removeStreamLocked(st *Stream) {
 		s.unsentSYNs--
 		s.openReady.Signal()
 	}
+	s.noteAckLocked(st)
 	if st.openedByPeer && !st.links[listAccept].in {
 		s.incomingStreams--
 	}

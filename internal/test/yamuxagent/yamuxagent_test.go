@@ -193,6 +193,42 @@ func TestHalfClose(t *testing.T) {
 	}
 }
 
+// TestBurst: yamux resets what comes when 256 streams wait to be accepted.
+func TestBurst(t *testing.T) {
+	const dials = 950
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			defer conn.Close()
+		}
+	}()
+	s := startServer(t)
+	s.startAgent(t, l.Addr().String())
+	failed := make(chan error, dials)
+	for range dials {
+		go func() {
+			conn, err := s.Dialer(cluster).DialContext(t.Context(), "tcp", l.Addr().String())
+			if err == nil {
+				defer conn.Close()
+			}
+			failed <- err
+		}()
+	}
+	for range dials {
+		if err := <-failed; err != nil {
+			t.Errorf("got %v, want all %d to be dialed", err, dials)
+		}
+	}
+}
+
 // A session that breaks is no end of a target's connection, though yamux calls
 // it so; and the agent connects again.
 func TestCut(t *testing.T) {

@@ -105,7 +105,9 @@ func (p *peers) setAddresses(zones map[string]string) {
 	defer p.holders.forgetAll()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.err = nil
+	if len(zones) > 0 { // a list without this replica is doubtful
+		p.err = nil
+	}
 	if !isClosed(p.listed) {
 		close(p.listed)
 	}

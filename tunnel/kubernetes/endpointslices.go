@@ -2,10 +2,12 @@ package kubernetes
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"net"
 	"strconv"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -50,7 +52,8 @@ var _ tunnel.Membership = EndpointSlices{}
 
 // Watch calls set with the addresses of all replicas, host:port, and the zones of their
 // nodes, first when they are known and then after each change, until ctx ends. While the
-// API server is down, the last ones stay. The error is about a field, or nil.
+// API server is down, the last ones stay. The error is about a field, or nil. A Service that
+// has no slice for half a minute is one: its own replica would be in it.
 func (s EndpointSlices) Watch(ctx context.Context, set func(zones map[string]string)) error {
 	if err := checkFields("endpoint slices", s.Client, "Namespace", s.Namespace, "Service", s.Service); err != nil {
 		return err
@@ -58,15 +61,32 @@ func (s EndpointSlices) Watch(ctx context.Context, set func(zones map[string]str
 	informer := discoveryinformers.NewFilteredEndpointSliceInformer(s.Client, s.Namespace, 0, cache.Indexers{}, func(o *metav1.ListOptions) {
 		o.LabelSelector = labels.Set{discoveryv1.LabelServiceName: s.Service}.String()
 	})
+	watching, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	missing := time.AfterFunc(missingTime, func() {
+		stop(fmt.Errorf("the Service %q in the Namespace %q has no EndpointSlice: is its name right?", s.Service, s.Namespace))
+	})
+	defer missing.Stop()
 	var last map[string]string // nil: set was not called yet
-	err := followInformer(ctx, informer, func(err error) { reportError(s.Error, wrapError("watch endpoint slices", err)) }, func() {
-		if all := s.zonesOf(informer.GetStore().List()); last == nil || !maps.Equal(all, last) {
+	err := followInformer(watching, informer, func(err error) { reportError(s.Error, wrapError("watch endpoint slices", err)) }, func() {
+		found := informer.GetStore().List()
+		if len(found) > 0 {
+			missing.Stop()
+		}
+		if all := s.zonesOf(found); last == nil || !maps.Equal(all, last) {
 			last = all
 			set(maps.Clone(all))
 		}
 	})
+	if err == nil && ctx.Err() == nil {
+		err = context.Cause(watching)
+		reportError(s.Error, err)
+	}
 	return wrapError("watch endpoint slices", err)
 }
+
+// missingTime is how long a Service may have no slice. It has one even without endpoints.
+var missingTime = 30 * time.Second
 
 // zonesOf returns the addresses of all slices, with their zones. For a while, an endpoint
 // may be in two of them.

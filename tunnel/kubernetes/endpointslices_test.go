@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -167,5 +169,45 @@ func TestEndpointSlicesZones(t *testing.T) {
 	want["10.0.0.3:1"] = "west"
 	if diff := cmp.Diff(want, receive(t, got, "a zone that was unknown")); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
+	}
+}
+
+// TestEndpointSlicesOfNothing: a mistyped Service is an error, and one that is made late is not.
+func TestEndpointSlicesOfNothing(t *testing.T) {
+	for _, late := range []bool{false, true} {
+		missing := time.Second
+		if late {
+			missing = time.Hour
+		}
+		reset := kubernetes.SetMissingTime(missing)
+		api := apitest.New(t)
+		told := make(chan error, 1)
+		s := kubernetes.EndpointSlices{Client: client(t, api), Namespace: namespace, Service: "tunnel", Error: func(err error) { told <- err }}
+		ctx, cancel := context.WithCancel(t.Context())
+		sets := make(chan map[string]string, 2)
+		ended := make(chan error, 1)
+		go func() { ended <- s.Watch(ctx, func(zones map[string]string) { sets <- zones }) }()
+		if got := <-sets; len(got) != 0 {
+			t.Errorf("got %v, want no replica", got)
+		}
+		if late {
+			api.Set("endpointslices", slice("a", "IPv4", []any{port("", 8443, "TCP")}, endpoint("10.0.0.1")))
+			if got := <-sets; len(got) != 1 {
+				t.Errorf("got %v, want a replica", got)
+			}
+			cancel()
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		} else {
+			want := `the Service "tunnel" in the Namespace "` + namespace + `" has no EndpointSlice`
+			for _, err := range []error{<-told, <-ended} {
+				if err == nil || !strings.Contains(err.Error(), want) {
+					t.Errorf("got %v, want %s", err, want)
+				}
+			}
+		}
+		cancel()
+		reset()
 	}
 }

@@ -23,5 +23,12 @@ func (r *TokenReview) SetAllow(allow func(ctx context.Context, user authenticati
 	r.allow = allow
 }
 
+// SetMissingTime says how long a Service may have no slice, until the function is called.
+func SetMissingTime(d time.Duration) (reset func()) {
+	was := missingTime
+	missingTime = d
+	return func() { missingTime = was }
+}
+
 // SetMaxRemembered bounds what is remembered.
 func (r *TokenReview) SetMaxRemembered(n int) { r.maxRemembered = n }

@@ -257,6 +257,10 @@ func (s *Server) registerSession(sess *agentSession) bool {
 const renewEvery = time.Second
 
 func (s *Server) renewCertificate(sess *agentSession, m *wire.Message) {
+	if len(m.Bytes(wire.TagID)) > wire.MaxID || sess.IsBehind() {
+		sess.closeLater(errors.New("the agent asks for certificates and does not read the answers, or its request has an id that is too long"))
+		return
+	}
 	if !sess.renewalAsked.IsZero() && time.Since(sess.renewalAsked) < renewEvery {
 		sess.sendOrClose(refusalMessage(wire.MsgIssued, CodeInternal, "too soon after the last one").AddBytes(wire.TagID, m.Bytes(wire.TagID)))
 		return
@@ -357,6 +361,11 @@ func (sess *agentSession) closeUntrusted(a *Authority) {
 // that reads none is dropped.
 func (sess *agentSession) sendOrClose(m *wire.Message) {
 	if !sess.Send(m) {
-		sess.Group.Go(func() { sess.CloseWithCause(errors.New("the agent does not read its control stream")) })
+		sess.closeLater(errors.New("the agent does not read its control stream"))
 	}
+}
+
+// closeLater is CloseWithCause for the reader of the control stream, which must not wait.
+func (sess *agentSession) closeLater(cause error) {
+	sess.Group.Go(func() { sess.CloseWithCause(cause) })
 }

@@ -58,6 +58,46 @@ func TestClaimedMessageHoldsNoMemory(t *testing.T) {
 	})
 }
 
+// TestUnreadAnswers: an agent that asks and reads no answer holds no memory by them.
+func TestUnreadAnswers(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		id, asks int // bytes, and how many
+		sessions int // that are left
+	}{
+		{"long ids", 16_000, 200, 0},
+		{"one byte too long", 65, 1, 0},
+		{"as long as may be", 64, 200, 1},
+		{"without end", 64, 10_000, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBed(t, &tunnel.Server{})
+				carrier := rawCarrier(t, b, b.enrolled())
+				go io.Copy(io.Discard, carrier) // and gives no credit
+				say(t, carrier, dataFrame(1, rawHello()))
+				b.await()
+				synctest.Wait()
+				before := liveHeap()
+				ask := dataFrame(0, rawMessage(5, uint16(4), make([]byte, tt.id)))
+				for range tt.asks {
+					carrier.Write(ask)
+					if carrier.(interface{ Flush() error }).Flush() != nil {
+						break
+					}
+					synctest.Wait() // the server has read it, and gives credit
+				}
+				if got := liveHeap() - before; got > 512<<10 {
+					t.Errorf("got %d bytes of heap, want 512 KiB at most", got)
+				}
+				if got := len(b.sessions()); got != tt.sessions {
+					t.Errorf("got %d sessions, want %d", got, tt.sessions)
+				}
+			})
+		})
+	}
+}
+
 // liveHeap is what a collection leaves.
 func liveHeap() int {
 	var m runtime.MemStats

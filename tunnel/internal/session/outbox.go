@@ -51,6 +51,13 @@ func (o *outbox) add(m *wire.Message) bool {
 	return room
 }
 
+// isBehind reports whether the other end reads too little of what it has asked for.
+func (o *outbox) isBehind() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return len(o.queue) > 4
+}
+
 // finish ends the control stream after what was added.
 func (o *outbox) finish() {
 	o.mu.Lock()

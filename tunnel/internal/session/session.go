@@ -304,3 +304,7 @@ func (s *Session) Retired() bool { return s.retired.Load() }
 // Send queues a message for the control stream, and does not block. It returns false
 // if the queue is full because the other end does not read.
 func (s *Session) Send(m *wire.Message) bool { return s.outbox.add(m) }
+
+// IsBehind reports whether messages wait, since the other end does not read. What it asks for
+// need not be made then.
+func (s *Session) IsBehind() bool { return s.outbox.isBehind() }

@@ -83,6 +83,7 @@ const (
 const (
 	MaxBody    = 1 << 20  // any message
 	MaxControl = 16 << 10 // of the control stream, except from a server to an agent
+	MaxID      = 64       // TagID of an agent's message, which the answer repeats
 	MaxHello   = 4 << 10  // MsgHello, which may be a stranger's
 	MaxRequest = 4 << 10  // the first message of a stream, and its answer
 	MaxEarly   = 32 << 10 // data that travels with a dial

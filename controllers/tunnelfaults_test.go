@@ -14,6 +14,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/causewayproject/causeway/controllers"
@@ -158,7 +159,32 @@ func TestTunnelGone(t *testing.T) {
 		b.Remove(one)
 		b.Until(t, "the mark", func() bool { return b.Get(record) != nil && b.value(record, "moved") != "" })
 		b.Set("clusters", pausedOne())
+		b.moveSecret(one)
 		b.Until(t, "the mark's end", func() bool { return b.value(record, "moved") == "" })
+	})
+	t.Run("moved, and made again without its Secrets", func(t *testing.T) {
+		b := newTunnelBed(t)
+		one := b.labelled("one")
+		b.runTunnel(t)
+		b.settled("one")
+		record := apitest.Named("secrets", "system", b.recordOf("a/one"))
+		b.Change(one, pause(true))
+		b.Remove(one)
+		b.Until(t, "the mark", func() bool { return b.Get(record) != nil && b.value(record, "moved") != "" })
+		b.Set("clusters", pausedOne()) // before the Secrets are collected
+		b.labelled("two")
+		b.settled("two")
+		if b.read(func() bool { return b.revoked["a/one"] > 0 }) {
+			t.Error("revoked while it is paused: its Secrets may come")
+		}
+		b.Remove(agentSecret("one"))
+		b.Remove(routeOf("one"))
+		b.Change(one, pause(false))
+		b.Until(t, "the end", func() bool { return b.read(func() bool { return b.revoked["a/one"] > 0 }) })
+		b.settled("one")
+		if got := b.value(record, "uid"); got != string(b.Get(one).GetUID()) {
+			t.Errorf("got the record of %s, want one of the new Cluster", got)
+		}
 	})
 	for _, back := range []bool{false, true} {
 		t.Run(fmt.Sprintf("moved, and back: %t", back), func(t *testing.T) {
@@ -174,7 +200,9 @@ func TestTunnelGone(t *testing.T) {
 			b.change(func() { b.ahead = 23 * time.Hour })
 			b.Change(record, look)
 			if back {
-				b.labelled("one")
+				b.Set("clusters", pausedOne())
+				b.moveSecret(one)
+				b.Change(one, pause(false))
 				b.Until(t, "the mark's end", func() bool { return b.value(record, "moved") == "" })
 				b.change(func() { b.ahead = 25 * time.Hour })
 			}
@@ -275,6 +303,14 @@ func TestTunnelGone(t *testing.T) {
 		if b.read(func() bool { return b.revoked["a/one"] > 0 }) || b.Get(agentSecret("one")) == nil {
 			t.Error("ended before the Cluster is gone: others may have to reach it")
 		}
+	})
+}
+
+// moveSecret has the Cluster own the Secret with the invitation, as clusterctl move does.
+func (b *tunnelBed) moveSecret(cluster apitest.Key) {
+	uid := b.Get(cluster).GetUID()
+	b.Change(agentSecret(cluster.Name), func(u *unstructured.Unstructured) {
+		u.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "cluster.x-k8s.io/v1beta2", Kind: "Cluster", Name: cluster.Name, UID: uid}})
 	})
 }
 

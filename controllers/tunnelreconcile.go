@@ -67,11 +67,15 @@ func (t *tunnelRun) reconcileCluster(ctx context.Context, request reconcile.Requ
 	if err != nil {
 		return retryLater(err)
 	}
+	back, err := t.isBack(ctx, u, record)
+	if err != nil {
+		return retryLater(err)
+	}
 	shown, _ := t.states.shownOf(key, record != nil)
 	switch {
 	case shown.uid != u.GetUID():
 		return retryLater(errCacheLate)
-	case record != nil && string(record.Data[recordUID]) != cluster.UID && (shown.ended || isRemade(cluster, record)): // then the record's deletion leads here
+	case record != nil && string(record.Data[recordUID]) != cluster.UID && (shown.ended || !back && isRemade(cluster, record)): // then the record's deletion leads here
 		return reconcile.Result{}, t.endTunnel(ctx, t.formerCluster(key, record), record)
 	}
 	label, labelled := u.GetLabels()[provider.LabelTunnel]
@@ -82,7 +86,7 @@ func (t *tunnelRun) reconcileCluster(ctx context.Context, request reconcile.Requ
 	}
 	t.states.track(key, t.now())
 	switch {
-	case cluster.Paused && record != nil && record.Data[recordMoved] != nil: // it is back, and may go again
+	case cluster.Paused && back: // it may go again
 		return reconcile.Result{}, t.takeRecord(ctx, cluster, record.DeepCopy())
 	case cluster.Paused:
 		return reconcile.Result{}, nil
@@ -310,7 +314,22 @@ func isRecordOf(cluster provider.Cluster, record *corev1.Secret) bool {
 // there since: it was made again while no server led, or while one had much to do. Of a paused
 // one it is not known yet.
 func isRemade(cluster provider.Cluster, record *corev1.Secret) bool {
-	return !cluster.Paused && record.Data[recordMoved] == nil && string(record.Data[recordSelf]) == string(record.UID)
+	return !cluster.Paused && string(record.Data[recordSelf]) == string(record.UID)
+}
+
+// isBack reports whether the Cluster that went while it was paused is back: it owns a Secret with
+// the invitation of before, as clusterctl move has it.
+func (t *tunnelRun) isBack(ctx context.Context, u *unstructured.Unstructured, record *corev1.Secret) (bool, error) {
+	key := nameOf(u)
+	if record == nil || record.Data[recordMoved] == nil {
+		return false, nil
+	}
+	agent, err := t.readOwn(ctx, types.NamespacedName{Namespace: key.Namespace, Name: key.Name + provider.SuffixTunnelAgent})
+	if err != nil || agent == nil || !owner.Owns(ownerOf(u), agent.OwnerReferences) {
+		return false, err
+	}
+	i, _ := tunnel.ParseInvitation(string(agent.Data[provider.KeyAgentInvitation]))
+	return i.Cluster == key.String() && tokenHash(i.Token) == string(record.Data[recordToken]), nil
 }
 
 // readOwn returns a Secret that has the label of Cluster API; nil without one.

@@ -60,10 +60,11 @@ type placeConn struct {
 	cancel context.CancelFunc
 }
 
-// Read waits for a place the first time.
+// Read waits for a place the first time. net/http answers an error that is not of the network
+// with 400, as if the request were wrong.
 func (c *placeConn) Read(b []byte) (int, error) {
 	if _, err := c.enter(); err != nil {
-		return 0, err
+		return 0, &net.OpError{Op: "read", Net: "tcp", Err: err}
 	}
 	return c.Conn.Read(b)
 }

@@ -155,7 +155,7 @@ func TestHTTP2Settings(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				d, _ := framed(t, []http2.Setting{{ID: http2.SettingMaxConcurrentStreams, Val: 2}}, accept(nil))
-				through, ca := d.Forward, pki.NewCAFor("proxy", time.Now().Add(-time.Hour), time.Now().Add(24*time.Hour))
+				through, ca := d.Forward, pki.NewCA("proxy")
 				d.TLSConfig.InsecureSkipVerify = true
 				serverConfig := &tls.Config{Certificates: []tls.Certificate{ca.Server("proxy")}, NextProtos: []string{"h2"}}
 				var made atomic.Int32

@@ -29,7 +29,7 @@ type script = func(context.Context, *proxytest.Frames)
 // net.Pipe. It is for a synctest bubble. script n runs on connection n, the
 // last one on all that follow.
 func framed(t *testing.T, settings []http2.Setting, scripts ...script) (d *dialer.HTTPConnect, connections *atomic.Int32) {
-	ca := pki.NewCAFor("proxy", time.Now().Add(-time.Hour), time.Now().Add(24*time.Hour))
+	ca := pki.NewCA("proxy")
 	serverConfig := &tls.Config{Certificates: []tls.Certificate{ca.Server("proxy")}}
 	connections = new(atomic.Int32)
 	shared := &dialer.HTTP2{}

@@ -30,13 +30,6 @@ func NewCA(commonName string) *CA {
 	return NewCAWith(nil, func(c *x509.Certificate) { c.Subject.CommonName = commonName })
 }
 
-// NewCAFor returns a new authority with the given times.
-func NewCAFor(commonName string, notBefore, notAfter time.Time) *CA {
-	return NewCAWith(nil, func(c *x509.Certificate) {
-		c.Subject.CommonName, c.NotBefore, c.NotAfter = commonName, notBefore, notAfter
-	})
-}
-
 // NewCAWith returns an authority, "kubernetes", of a key that there is, or of a
 // new one if key is nil. change, if not nil, changes its certificate.
 func NewCAWith(key crypto.Signer, change func(*x509.Certificate)) *CA {

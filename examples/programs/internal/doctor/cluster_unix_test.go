@@ -11,12 +11,12 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
-	"github.com/causewayproject/causeway/internal/test/kubetest"
 )
 
 // newManagementCluster has the Cluster org/prod, and its Secret with this kubeconfig.
@@ -63,7 +63,7 @@ func TestLocalNames(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			mark := filepath.Join(t.TempDir(), "mark")
-			text := strings.NewReplacer("MARK", mark, "FIFO", kubetest.UnopenedFIFO(t)).Replace("current-context: c\ncontexts: [{name: c, context: {cluster: c, user: u}}]\n" +
+			text := strings.NewReplacer("MARK", mark, "FIFO", unopenedFIFO(t)).Replace("current-context: c\ncontexts: [{name: c, context: {cluster: c, user: u}}]\n" +
 				"users: [{name: u, user: {" + test.user + "}}]\nclusters: [{name: c, cluster: {server: 'https://127.0.0.1:1', " + test.cluster + "}}]\n")
 			c := newManagementCluster(t, text)
 			out, err := doctor(t, "--kubeconfig", c.file(t), "--capi-cluster", "org/prod")
@@ -81,4 +81,24 @@ func TestLocalNames(t *testing.T) {
 			}
 		})
 	}
+}
+
+// unopenedFIFO returns a named pipe, and fails the test if somebody has opened it to read
+// when the test ends: whoever has waits for a writer.
+func unopenedFIFO(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "fifo")
+	if err := syscall.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		switch fd, err := syscall.Open(path, syscall.O_WRONLY|syscall.O_NONBLOCK, 0); {
+		case err == nil:
+			syscall.Close(fd)
+			t.Error("the named pipe was opened")
+		case !errors.Is(err, syscall.ENXIO):
+			t.Error(err)
+		}
+	})
+	return path
 }

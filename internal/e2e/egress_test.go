@@ -202,7 +202,7 @@ func startEgressKube(t *testing.T, b *bed.Bed, name, transport string) *bed.Kube
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	k, err := b.StartKube(t.Context(), b.Network.Hub, name, bed.HubIP, "--egress-selector-config-file="+path)
+	k, err := b.StartKube(t.Context(), b.Network.Hub, name, bed.HubIP, bed.KubeOptions{Args: []string{"--egress-selector-config-file=" + path}})
 	if err != nil {
 		t.Fatal(err)
 	}

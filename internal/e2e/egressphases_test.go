@@ -52,7 +52,7 @@ type phased struct {
 // hub's namespace.
 func newPhased(t *testing.T, b *bed.Bed, program, name string, ns *bed.Namespace, host string) *phased {
 	t.Helper()
-	k, err := b.StartKube(t.Context(), ns, name, host)
+	k, err := b.StartKube(t.Context(), ns, name, host, bed.KubeOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

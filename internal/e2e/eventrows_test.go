@@ -27,7 +27,7 @@ func ownKube(t *testing.T, r *eventRow) {
 	ctx, network := t.Context(), r.bed.Network
 	err := network.AddHost(ctx, changedKubeIP)
 	if err == nil {
-		r.kube, err = r.bed.StartControlPlane(ctx, network.API, "workload-changed", changedKubeIP, pki.NewCA("kubernetes"))
+		r.kube, err = r.bed.StartKube(ctx, network.API, "workload-changed", changedKubeIP, bed.KubeOptions{CA: pki.NewCA("kubernetes")})
 	}
 	if err == nil {
 		t.Cleanup(r.kube.Stop)

@@ -13,7 +13,9 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/go-logr/logr"
 	"go.uber.org/goleak"
+	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/causewayproject/causeway/internal/e2e/bed"
 )
@@ -24,6 +26,7 @@ func run(m *testing.M) int {
 	if code, ok := bed.PlayRole(roles); ok {
 		return code
 	}
+	ctrl.SetLogger(logr.Discard()) // the installation of CRDs logs each of them
 	if missing := bed.Missing(context.Background()); len(missing) > 0 {
 		fmt.Fprintln(os.Stderr, "the end-to-end tests need what is missing here:")
 		for _, what := range missing {

@@ -135,7 +135,7 @@ func (m *management) startKubes(t *testing.T) {
 		starting.Go(func() {
 			err := network.AddHost(t.Context(), k.host)
 			if err == nil {
-				k.w.kube, err = m.bed.StartControlPlane(t.Context(), network.API, "workload-"+k.w.name, k.host, pki.NewCA("kubernetes"))
+				k.w.kube, err = m.bed.StartKube(t.Context(), network.API, "workload-"+k.w.name, k.host, bed.KubeOptions{CA: pki.NewCA("kubernetes")})
 			}
 			if err != nil {
 				t.Error(err)

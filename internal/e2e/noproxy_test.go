@@ -112,11 +112,33 @@ func noProxyVerdicts(t *testing.T, tool string, vectors []noProxyVector) []strin
 		}
 	}
 	var got []string
-	if err := bed.PlayAlone(t.Context(), "no-proxy", input, &got); err != nil {
-		t.Fatal(err)
-	}
+	playAlone(t, "no-proxy", input, &got)
 	if len(got) != len(vectors) {
 		t.Fatalf("got %d verdicts, want %d", len(got), len(vectors))
 	}
 	return got
+}
+
+// playAlone plays a role without a bed: it has namespaces of its own, of the
+// network with nothing but a loopback interface that is down, of mounts and of
+// processes, which end with it.
+func playAlone(t *testing.T, role string, in, out any) {
+	t.Helper()
+	c, err := bed.RoleCommand(role, in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	args := append([]string{"--net", "--mount", "--pid", "--fork", "--kill-child", "--"}, c.Argv...)
+	cmd := exec.CommandContext(t.Context(), "unshare", args...)
+	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH")}, c.Env...)
+	cmd.Stdin = c.Stdin
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	answer, err := cmd.Output()
+	if err == nil {
+		err = json.Unmarshal(answer, out)
+	}
+	if err != nil {
+		t.Fatalf("role %s: %v; it answered %q\n%s", role, err, answer, &stderr)
+	}
 }

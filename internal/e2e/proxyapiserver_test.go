@@ -101,7 +101,7 @@ func startStaticPodKube(t *testing.T) *staticPodKube {
 	if err := b.Network.AddHost(t.Context(), staticPodKubeIP); err != nil {
 		t.Fatal(err)
 	}
-	if s.Kube, err = b.StartKubeWithEnv(t.Context(), b.Network.API, "static-pod", staticPodKubeIP, s.env()...); err != nil {
+	if s.Kube, err = b.StartKube(t.Context(), b.Network.API, "static-pod", staticPodKubeIP, bed.KubeOptions{Env: s.env()}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.Stop)

@@ -2,11 +2,16 @@ package e2e
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net"
+	"os"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/causewayproject/causeway/internal/e2e/bed"
 	"github.com/causewayproject/causeway/tunnel"
@@ -23,17 +28,17 @@ const (
 )
 
 // wireHub is a hub at the near end of a wire, with an agent at the far one.
-func wireHub(t *testing.T, delay time.Duration, rate int64, queue int) (*bed.Wire, *hub) {
+func wireHub(t *testing.T, delay time.Duration, rate int64, queue int) (*slowWire, *hub) {
 	t.Helper()
-	w, err := sharedBed(t).NewWire(t.Context(), delay, rate, queue)
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := &slowWire{delay: delay, rate: rate, queue: queue, ended: make(chan struct{})}
 	t.Cleanup(func() {
-		if err := w.Close(); err != nil {
+		if err := w.close(); err != nil {
 			t.Error(err)
 		}
 	})
+	if err := w.createWire(t.Context(), sharedBed(t).Network); err != nil {
+		t.Fatal(err)
+	}
 	startTargets(t, w.Far)
 	h := newHub(t, &tunnel.Server{}, listen(t, w.Near, pathAddress))
 	startAgent(t, w.Far, agentInput{Invitation: h.invite(pathAddress), Allow: targets})
@@ -146,7 +151,7 @@ func TestTunnelSlowLink(t *testing.T) {
 			defer cancel()
 			took := h.interactive(ctx, 50)
 			rate := stop()
-			t.Logf("with bulk: %s; bulk %.2f Mbit/s; %d packets dropped", spread(took), rate*8/1e6, w.Dropped())
+			t.Logf("with bulk: %s; bulk %.2f Mbit/s; %d packets dropped", spread(took), rate*8/1e6, w.dropped.Load())
 			// The goal is a p99 of 500 ms, which the line above tells. A machine
 			// under load adds seconds to it, and so does a lost packet, which what
 			// is behind it waits for: what waited for bulk would do so each time.
@@ -176,8 +181,136 @@ func TestTunnelVerySlowLink(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), duration(t, "CAUSEWAY_E2E_BULK", 35*time.Second))
 			defer cancel()
 			took := h.interactive(ctx, 1)
-			t.Logf("with bulk: %s; bulk %.2f Mbit/s; %d packets dropped", spread(took), stop()*8/1e6, w.Dropped())
+			t.Logf("with bulk: %s; bulk %.2f Mbit/s; %d packets dropped", spread(took), stop()*8/1e6, w.dropped.Load())
 			wantOneSession(t, h, 2)
 		})
+	}
+}
+
+const wireMTU = 1500
+
+// A slowWire is two hosts with a link between them that has a delay and a rate. The
+// link's ends are TUN devices, and what is between them passes packets from one
+// to the other in user space: TCP runs from host to host, sees the delay and
+// loses packets where the queue is full, as with netem, which not every kernel
+// has.
+type slowWire struct {
+	Near, Far *bed.Namespace
+
+	delay   time.Duration // of one direction
+	rate    int64         // bytes a second
+	queue   int           // at most so many bytes wait at an end
+	dropped atomic.Int64  // packets that found the queue full
+	devices []*os.File
+	ended   chan struct{}
+	wg      sync.WaitGroup
+}
+
+// createWire makes the hosts and the link.
+func (w *slowWire) createWire(ctx context.Context, n *bed.Network) error {
+	if err := n.AddNamespaces(ctx, &w.Near, &w.Far); err != nil {
+		return err
+	}
+	for _, end := range []struct {
+		ns        *bed.Namespace
+		own, peer string
+	}{{w.Near, bed.NearIP, bed.FarIP}, {w.Far, bed.FarIP, bed.NearIP}} {
+		device, err := openTUN(end.ns, "eth0")
+		if err != nil {
+			return err
+		}
+		w.devices = append(w.devices, device)
+		err = end.ns.RunIP(ctx, "addr add "+end.own+" peer "+end.peer+" dev eth0", fmt.Sprintf("link set eth0 up mtu %d", wireMTU))
+		if err != nil {
+			return err
+		}
+	}
+	w.carryPackets(w.devices[0], w.devices[1])
+	w.carryPackets(w.devices[1], w.devices[0])
+	return nil
+}
+
+// close ends the link and removes the namespaces.
+func (w *slowWire) close() error {
+	close(w.ended)
+	for _, device := range w.devices {
+		device.Close()
+	}
+	w.wg.Wait()
+	return bed.RemoveNamespaces(w.Near, w.Far)
+}
+
+// openTUN makes a device whose packets are read from the file and written to it.
+func openTUN(n *bed.Namespace, name string) (*os.File, error) {
+	var fd int
+	err := n.Do(func() (err error) {
+		if fd, err = unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0); err != nil {
+			return err
+		}
+		request, err := unix.NewIfreq(name)
+		if err == nil {
+			request.SetUint16(unix.IFF_TUN | unix.IFF_NO_PI)
+			err = unix.IoctlIfreq(fd, unix.TUNSETIFF, request)
+		}
+		if err != nil {
+			unix.Close(fd)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("make a TUN device: %w", err)
+	}
+	return os.NewFile(uintptr(fd), name), nil
+}
+
+// A packet on its way.
+type packet struct {
+	data    []byte
+	arrives time.Time
+}
+
+// carryPackets passes packets from one device to the other until close.
+func (w *slowWire) carryPackets(from, to *os.File) {
+	flight := make(chan packet, 1<<16) // the queue's bound and the rate keep it far from full
+	w.wg.Go(func() {
+		defer close(flight)
+		w.sendPackets(from, flight)
+	})
+	w.wg.Go(func() {
+		for p := range flight {
+			timer := time.NewTimer(time.Until(p.arrives))
+			select {
+			case <-timer.C:
+				to.Write(p.data) // a device that is down loses it
+			case <-w.ended:
+				timer.Stop()
+			}
+		}
+	})
+}
+
+// sendPackets is the near end of a direction: a queue that empties at the rate.
+func (w *slowWire) sendPackets(from *os.File, flight chan<- packet) {
+	var idle time.Time // when all that is in the queue has left it
+	buf := make([]byte, wireMTU)
+	for {
+		n, err := from.Read(buf)
+		if err != nil {
+			return
+		}
+		now, rate := time.Now(), float64(w.rate)
+		if idle.Before(now) {
+			idle = now
+		}
+		if idle.Sub(now).Seconds()*rate+float64(n) > float64(w.queue) {
+			w.dropped.Add(1)
+			continue
+		}
+		idle = idle.Add(time.Duration(float64(n) / rate * float64(time.Second)))
+		select {
+		case flight <- packet{append([]byte(nil), buf[:n]...), idle.Add(w.delay)}:
+		case <-w.ended:
+			return
+		}
 	}
 }

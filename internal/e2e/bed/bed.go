@@ -93,9 +93,10 @@ func (b *Bed) startServers(ctx context.Context) error {
 	ca := pki.NewCA("kubernetes")
 	folder := func(name string) string { return filepath.Join(b.Dir, name) }
 	proxies := proxyHost{ns: b.Network.Proxy, dir: b.Dir, inside: ProxyIP, outside: ProxyAPIIP, api: APIIP}
-	starts := []func() error{
+	return startAll(
 		func() (err error) {
-			if b.Kube, err = startKube(ctx, b.Network.API, b.bin, folder("kube"), ca); err != nil {
+			b.Kube = &Kube{CA: ca, ns: b.Network.API, host: APIIP, bin: b.bin, dir: folder("kube")}
+			if err = b.Kube.start(ctx); err != nil {
 				return err
 			}
 			if b.Kubelet, err = startKubelet(b.Network.API, b.Kube); err != nil {
@@ -110,7 +111,11 @@ func (b *Bed) startServers(ctx context.Context) error {
 		func() (err error) { b.Microsocks, err = startMicrosocks(ctx, proxies); return err },
 		func() (err error) { b.Office, err = startOffice(ctx, proxies); return err },
 		func() (err error) { b.SSH, err = startSSH(ctx, b.Network, folder("ssh")); return err },
-	}
+	)
+}
+
+// startAll runs functions side by side.
+func startAll(starts ...func() error) error {
 	errs := make([]error, len(starts))
 	var wg sync.WaitGroup
 	for i, start := range starts {

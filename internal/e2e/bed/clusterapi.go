@@ -1,20 +1,17 @@
 package bed
 
 import (
+	"bytes"
 	"context"
-	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/dynamic"
-	"sigs.k8s.io/yaml"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"github.com/causewayproject/causeway/internal/test/pki"
 )
@@ -27,11 +24,6 @@ const (
 	InfrastructureKind    = "GenericCluster"
 	MachineTemplateKind   = "GenericMachineTemplate"
 )
-
-// ManagementIP is the address of a management cluster's API server, in the
-// client's namespace: it reaches its workload clusters only by proxies and
-// tunnels.
-const ManagementIP = ClientIP
 
 // A ClusterAPI is a management cluster: a kube-apiserver that knows Cluster
 // API's types. No controller of Cluster API's runs in it.
@@ -48,10 +40,11 @@ var crds = []string{
 	"controlplane/kubeadm/config/crd/bases/controlplane.cluster.x-k8s.io_kubeadmcontrolplanes.yaml",
 }
 
-// StartClusterAPI starts a management cluster in the client's namespace. It
-// runs until Stop, at the latest until the bed ends.
+// StartClusterAPI starts a management cluster in the client's namespace: it reaches
+// its workload clusters only by proxies and tunnels. It runs until Stop, at the latest
+// until the bed ends.
 func (b *Bed) StartClusterAPI(ctx context.Context) (*ClusterAPI, error) {
-	k, err := b.StartControlPlane(ctx, b.Network.Client, "management", ManagementIP, pki.NewCA("management"))
+	k, err := b.StartKube(ctx, b.Network.Client, "management", ClientIP, KubeOptions{CA: pki.NewCA("management")})
 	if err != nil {
 		return nil, err
 	}
@@ -66,7 +59,7 @@ func (b *Bed) StartClusterAPI(ctx context.Context) (*ClusterAPI, error) {
 // AddHost gives the API server's namespace another address, for another API
 // server: the proxies reach it as they reach the first.
 func (n *Network) AddHost(ctx context.Context, address string) error {
-	return runIP(ctx, "-n", n.API.Name, "addr", "add", address+"/24", "dev", "eth0")
+	return n.API.RunIP(ctx, "addr add "+address+"/24 dev eth0")
 }
 
 // InstallClusterAPI makes Cluster API's types known to an API server.
@@ -75,78 +68,46 @@ func InstallClusterAPI(ctx context.Context, k *Kube) error {
 	if err != nil {
 		return err
 	}
-	list := []*unstructured.Unstructured{infrastructureCRD(InfrastructureKind), infrastructureCRD(MachineTemplateKind)}
+	options := envtest.CRDInstallOptions{MaxTime: pollTimeout, PollInterval: pollEvery, ErrorIfPathMissing: true}
 	for _, file := range crds {
-		data, err := os.ReadFile(filepath.Join(strings.TrimSpace(dir), file))
-		if err != nil {
-			return fmt.Errorf("bed: cluster-api: %w", err)
-		}
-		crd := &unstructured.Unstructured{}
-		if err := yaml.Unmarshal(data, &crd.Object); err != nil {
-			return fmt.Errorf("bed: cluster-api: %s: %w", file, err)
-		}
-		list = append(list, crd)
+		options.Paths = append(options.Paths, filepath.Join(strings.TrimSpace(dir), file))
 	}
-	client, err := dynamic.NewForConfig(k.Config())
-	if err != nil {
+	if err := envtest.ReadCRDFiles(&options); err != nil {
 		return fmt.Errorf("bed: cluster-api: %w", err)
 	}
+	list := append(options.CRDs, infrastructureCRD(InfrastructureKind), infrastructureCRD(MachineTemplateKind))
 	for _, crd := range list {
-		if err := installCRD(ctx, client, crd); err != nil {
-			return fmt.Errorf("bed: cluster-api: %s: %w", crd.GetName(), err)
-		}
+		// By these Cluster API finds the version that has its contract.
+		crd.Labels = map[string]string{"cluster.x-k8s.io/provider": "cluster-api",
+			"cluster.x-k8s.io/v1beta1": "v1beta1", "cluster.x-k8s.io/v1beta2": "v1beta2"}
+	}
+	if err := envtest.CreateCRDs(k.Config(), list); err != nil {
+		return fmt.Errorf("bed: cluster-api: %w", err)
+	}
+	if err := envtest.WaitForCRDs(k.Config(), list, options); err != nil {
+		return fmt.Errorf("bed: cluster-api: %w", err)
 	}
 	return nil
 }
 
-// installCRD returns when the API server serves it. It turns conversion off: the bed
-// has no webhook that could do it.
-func installCRD(ctx context.Context, client dynamic.Interface, crd *unstructured.Unstructured) error {
-	crds := client.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
-	if err := unstructured.SetNestedField(crd.Object, "None", "spec", "conversion", "strategy"); err != nil {
-		return err
-	}
-	// By these Cluster API finds the version that has its contract.
-	crd.SetLabels(map[string]string{"cluster.x-k8s.io/provider": "cluster-api",
-		"cluster.x-k8s.io/v1beta1": "v1beta1", "cluster.x-k8s.io/v1beta2": "v1beta2"})
-	if _, err := crds.Create(ctx, crd, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
-		return err
-	}
-	return Poll(ctx, "the CRD to be served", func(ctx context.Context) error {
-		crd, err := crds.Get(ctx, crd.GetName(), metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		conditions, _, err := unstructured.NestedSlice(crd.Object, "status", "conditions")
-		for _, c := range conditions {
-			if c, ok := c.(map[string]any); ok && c["type"] == "Established" && c["status"] == "True" {
-				return nil
-			}
-		}
-		return errors.Join(err, fmt.Errorf("it is not established: %v", conditions))
-	})
-}
-
-func infrastructureCRD(kind string) *unstructured.Unstructured {
+func infrastructureCRD(kind string) *apiextensionsv1.CustomResourceDefinition {
 	singular := strings.ToLower(kind)
-	anything := map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true}
-	return &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "apiextensions.k8s.io/v1",
-		"kind":       "CustomResourceDefinition",
-		"metadata":   map[string]any{"name": singular + "s." + InfrastructureGroup},
-		"spec": map[string]any{
-			"group": InfrastructureGroup,
-			"scope": "Namespaced",
-			"names": map[string]any{"kind": kind, "plural": singular + "s", "singular": singular},
-			"versions": []any{map[string]any{
-				"name": InfrastructureVersion, "served": true, "storage": true,
-				"subresources": map[string]any{"status": map[string]any{}},
-				"schema": map[string]any{"openAPIV3Schema": map[string]any{
-					"type": "object", "properties": map[string]any{"spec": anything, "status": anything},
+	anything := apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: new(true)}
+	return &apiextensionsv1.CustomResourceDefinition{
+		ObjectMeta: metav1.ObjectMeta{Name: singular + "s." + InfrastructureGroup},
+		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
+			Group: InfrastructureGroup,
+			Scope: apiextensionsv1.NamespaceScoped,
+			Names: apiextensionsv1.CustomResourceDefinitionNames{Kind: kind, Plural: singular + "s", Singular: singular},
+			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{
+				Name: InfrastructureVersion, Served: true, Storage: true,
+				Subresources: &apiextensionsv1.CustomResourceSubresources{Status: &apiextensionsv1.CustomResourceSubresourceStatus{}},
+				Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{
+					Type: "object", Properties: map[string]apiextensionsv1.JSONSchemaProps{"spec": anything, "status": anything},
 				}},
 			}},
 		},
-	}}
+	}
 }
 
 // Writes returns how many requests the API server has answered that may have
@@ -157,34 +118,22 @@ func (k *Kube) Writes(ctx context.Context) (map[string]int, error) {
 	if err != nil {
 		return nil, fmt.Errorf("bed: metrics: %w", err)
 	}
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(bytes.NewReader(text))
+	if err != nil {
+		return nil, fmt.Errorf("bed: metrics: %w", err)
+	}
 	writes := map[string]int{}
-	for line := range strings.Lines(string(text)) {
-		line, ok := strings.CutPrefix(line, "apiserver_request_total{")
-		if !ok {
-			continue
+	for _, metric := range families["apiserver_request_total"].GetMetric() {
+		l := map[string]string{}
+		for _, pair := range metric.GetLabel() {
+			l[pair.GetName()] = pair.GetValue()
 		}
-		labels, value, _ := strings.Cut(line, "} ")
-		l := parseLabels(labels)
 		switch l["verb"] {
 		case "POST", "PUT", "PATCH", "APPLY", "DELETE", "DELETECOLLECTION":
-			n, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
-			if err != nil {
-				return nil, fmt.Errorf("bed: metrics: %w", err)
-			}
 			resource := strings.Trim(l["resource"]+"/"+l["subresource"], "/")
-			writes[strings.TrimSuffix(l["verb"]+" "+resource+"."+l["group"], ".")] += int(n)
+			writes[strings.TrimSuffix(l["verb"]+" "+resource+"."+l["group"], ".")] += int(metric.GetCounter().GetValue())
 		}
 	}
 	return writes, nil
-}
-
-// parseLabels takes labels whose values hold neither quotes nor commas.
-func parseLabels(text string) map[string]string {
-	labels := map[string]string{}
-	for _, pair := range strings.Split(text, ",") {
-		if name, value, ok := strings.Cut(pair, "="); ok {
-			labels[name] = strings.Trim(value, `"`)
-		}
-	}
-	return labels
 }

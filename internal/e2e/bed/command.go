@@ -122,12 +122,10 @@ func (r *Running) WaitFor(ctx context.Context, text string) error {
 		if strings.Contains(r.Stdout(), text) {
 			return nil
 		}
-		select {
-		case <-r.done:
-			return Stop(fmt.Errorf("the command ended: %v; it printed %q", r.err, r.Stdout()))
-		default:
-			return fmt.Errorf("it printed %q, and as errors %q", r.Stdout(), r.stderr.String())
+		if err := r.Ended(); err != nil {
+			return Stop(fmt.Errorf("%w; it printed %q", err, r.Stdout()))
 		}
+		return fmt.Errorf("it printed %q, and as errors %q", r.Stdout(), r.stderr.String())
 	})
 }
 
@@ -200,31 +198,6 @@ func (n *Namespace) Play(ctx context.Context, role string, in, out any, env ...s
 	if err != nil {
 		return fmt.Errorf("bed: role %s: %w", role, err)
 	}
-	return decodeAnswer(role, answer, out)
-}
-
-// PlayAlone is Play without a bed: the role has namespaces of its own, of the
-// network with nothing but a loopback interface that is down, of mounts and of
-// processes, which end with it.
-func PlayAlone(ctx context.Context, role string, in, out any, env ...string) error {
-	c, err := RoleCommand(role, in, env...)
-	if err != nil {
-		return err
-	}
-	args := append([]string{"--net", "--mount", "--pid", "--fork", "--kill-child", "--"}, c.Argv...)
-	cmd := exec.CommandContext(ctx, programPath("unshare"), args...)
-	cmd.Env = append([]string{"PATH=" + os.Getenv("PATH")}, c.Env...)
-	cmd.Stdin = c.Stdin
-	var stderr strings.Builder
-	cmd.Stderr = &stderr
-	answer, err := cmd.Output()
-	if err != nil {
-		return fmt.Errorf("bed: role %s: %w\n%s", role, err, stderr.String())
-	}
-	return decodeAnswer(role, string(answer), out)
-}
-
-func decodeAnswer(role, answer string, out any) error {
 	if err := json.Unmarshal([]byte(answer), out); err != nil {
 		return fmt.Errorf("bed: role %s: decode answer %q: %w", role, answer, err)
 	}

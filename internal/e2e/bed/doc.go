@@ -23,9 +23,9 @@
 // from the hub does not reach it at all, but through a tunnel, whose agent
 // reaches the hub through the office proxy or not at all.
 //
-// A [Path] and a [Wire] are two more hosts each, apart from all that: with a
-// router between them where packets can be lost, and with a slow link. An [IPv6Only]
-// is three hosts without IPv4, with proxies and a kube-apiserver of their own.
+// A [Path] is two more hosts, apart from all that, with a router between them where
+// packets can be lost. An [IPv6Only] is three hosts without IPv4, with proxies and a
+// kube-apiserver of their own.
 //
 // The bed needs root. It changes nothing that outlives it: namespaces have
 // names of this run, the servers' user exists in a private mount only, and a

@@ -3,9 +3,7 @@ package bed
 import (
 	"context"
 	"errors"
-	"fmt"
 	"path/filepath"
-	"sync"
 
 	"github.com/causewayproject/causeway/internal/test/pki"
 )
@@ -44,26 +42,22 @@ func (b *Bed) NewIPv6Only(ctx context.Context) (*IPv6Only, error) {
 }
 
 func (o *IPv6Only) linkHosts(ctx context.Context, n *Network) error {
-	number := n.paths.Add(1)
-	for _, made := range []struct {
-		ns   **Namespace
-		name string
-	}{{&o.Client, "client"}, {&o.Proxy, "proxy"}, {&o.API, "api"}} {
-		var err error
-		if *made.ns, err = n.addNamespace(ctx, fmt.Sprintf("ipv6-%d-%s", number, made.name)); err != nil {
-			return err
-		}
-		if err := (*made.ns).removeIPv4(ctx); err != nil {
+	if err := n.AddNamespaces(ctx, &o.Client, &o.Proxy, &o.API); err != nil {
+		return err
+	}
+	for _, ns := range []*Namespace{o.Client, o.Proxy, o.API} {
+		if err := ns.RunIP(ctx, "-4 addr flush dev lo"); err != nil { // 127.0.0.1 as well
 			return err
 		}
 	}
-	if err := linkNamespaces(ctx, o.Proxy, "eth1", IPv6ProxyIP+"/64", o.Client, IPv6ClientIP+"/64"); err != nil {
+	const usable = "/64 nodad"
+	if err := linkNamespaces(ctx, o.Proxy, "eth1", IPv6ProxyIP+usable, o.Client, IPv6ClientIP+usable); err != nil {
 		return err
 	}
-	if err := linkNamespaces(ctx, o.Proxy, "eth2", IPv6ProxyAPIIP+"/64", o.API, IPv6APIIP+"/64"); err != nil {
+	if err := linkNamespaces(ctx, o.Proxy, "eth2", IPv6ProxyAPIIP+usable, o.API, IPv6APIIP+usable); err != nil {
 		return err
 	}
-	return runIP(ctx, "-n", o.Client.Name, "addr", "add", IPv6OtherIP+"/64", "dev", "eth0", "nodad")
+	return o.Client.RunIP(ctx, "addr add "+IPv6OtherIP+usable+" dev eth0")
 }
 
 func (o *IPv6Only) startServers(ctx context.Context, b *Bed) error {
@@ -73,34 +67,25 @@ func (o *IPv6Only) startServers(ctx context.Context, b *Bed) error {
 		return err
 	}
 	h := proxyHost{ns: o.Proxy, name: "ipv6-", dir: dir, inside: IPv6ProxyIP, outside: IPv6ProxyAPIIP, api: IPv6APIIP}
-	starts := []func() error{
+	return startAll(
 		func() (err error) {
-			o.Kube, err = b.StartControlPlane(ctx, o.API, "ipv6", IPv6APIIP, ca)
+			o.Kube, err = b.StartKube(ctx, o.API, "ipv6", IPv6APIIP, KubeOptions{CA: ca})
 			return err
 		},
 		func() (err error) { o.Squid, err = startSquid(ctx, h, ca); return err },
 		func() (err error) { o.Office, err = startOffice(ctx, h); return err },
 		func() (err error) { o.Dante, err = startDante(ctx, h); return err },
-	}
-	errs := make([]error, len(starts))
-	var wg sync.WaitGroup
-	for i, start := range starts {
-		wg.Go(func() { errs[i] = start() })
-	}
-	wg.Wait()
-	return errors.Join(errs...)
+	)
 }
 
 // Close stops the servers and removes the namespaces. The caller has to stop before
 // what else runs in them.
 func (o *IPv6Only) Close() error {
 	for _, p := range []*Proxy{o.Squid, o.Office, o.Dante} {
-		if p != nil && p.process != nil {
-			p.Stop()
-		}
+		p.Stop()
 	}
 	if o.Kube != nil {
 		o.Kube.Stop()
 	}
-	return removeMade(o.Client, o.Proxy, o.API)
+	return RemoveNamespaces(o.Client, o.Proxy, o.API)
 }

@@ -1,6 +1,7 @@
 package bed
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -31,10 +32,8 @@ type Kube struct {
 	ns        *Namespace
 	host      string
 	bin, dir  string
-	name      string   // what its programs' names begin with
-	args      []string // kube-apiserver's, besides the common ones
-	env       []string // kube-apiserver's, besides the bed's
-	names     []string // in its certificate, besides the common ones
+	name      string // what its programs' names begin with
+	more      KubeOptions
 	command   []string // kube-apiserver's
 	apiserver *Process
 	etcd      *Process
@@ -50,23 +49,21 @@ func (k *Kube) Port() int32 { return APIPort }
 // Address returns the endpoint as host:port.
 func (k *Kube) Address() string { return net.JoinHostPort(k.host, strconv.Itoa(APIPort)) }
 
-func startKube(ctx context.Context, ns *Namespace, bin, dir string, ca *pki.CA) (*Kube, error) {
-	k := &Kube{CA: ca, ns: ns, host: APIIP, bin: bin, dir: dir}
-	return k, k.start(ctx)
+// KubeOptions is how a control plane differs from the bed's own.
+type KubeOptions struct {
+	// CA is its own authority. Nil: it has that of the bed's, and the Node of the
+	// bed's Kubelet, which may be out of its reach.
+	CA   *pki.CA
+	Args []string // more flags of kube-apiserver
+	Env  []string // more variables of kube-apiserver, as name=value
 }
 
-// StartKube starts another control plane in ns, at one of its addresses, with
-// more flags for kube-apiserver. It has the Node of the bed's Kubelet, which
-// may be out of its reach. It runs until Stop, at the latest until the bed
-// ends.
-func (b *Bed) StartKube(ctx context.Context, ns *Namespace, name, host string, args ...string) (*Kube, error) {
-	return b.startOtherKube(ctx, &Kube{ns: ns, host: host, name: name, args: args})
-}
-
-func (b *Bed) startOtherKube(ctx context.Context, k *Kube) (*Kube, error) {
-	k.CA, k.bin, k.dir, k.name = b.Kube.CA, b.bin, filepath.Join(b.Dir, k.name), k.name+"-"
+// StartKube starts another control plane in ns, at one of its addresses. It runs
+// until Stop, at the latest until the bed ends.
+func (b *Bed) StartKube(ctx context.Context, ns *Namespace, name, host string, o KubeOptions) (*Kube, error) {
+	k := &Kube{CA: cmp.Or(o.CA, b.Kube.CA), ns: ns, host: host, bin: b.bin, dir: filepath.Join(b.Dir, name), name: name + "-", more: o}
 	err := k.start(ctx)
-	if err == nil {
+	if err == nil && o.CA == nil {
 		err = k.addNode(ctx)
 	}
 	if err != nil {
@@ -76,22 +73,14 @@ func (b *Bed) startOtherKube(ctx context.Context, k *Kube) (*Kube, error) {
 	return k, nil
 }
 
-// StartKubeWithEnv is StartKube with more variables for kube-apiserver, as name=value.
-func (b *Bed) StartKubeWithEnv(ctx context.Context, ns *Namespace, name, host string, env ...string) (*Kube, error) {
-	return b.startOtherKube(ctx, &Kube{ns: ns, host: host, name: name, env: env})
-}
-
 // Stop ends both programs and waits for their end.
 func (k *Kube) Stop() {
-	for _, p := range []*Process{k.apiserver, k.etcd} {
-		if p != nil {
-			p.Stop()
-		}
-	}
+	k.apiserver.Stop()
+	k.etcd.Stop()
 }
 
 func (k *Kube) start(ctx context.Context) error {
-	if err := os.Mkdir(k.dir, 0o700); err != nil {
+	if err := os.Mkdir(k.dir, 0o700); err != nil { // no other control plane has the name
 		return fmt.Errorf("bed: kube: %w", err)
 	}
 	// Both at once: kube-apiserver waits for etcd by itself.
@@ -101,19 +90,7 @@ func (k *Kube) start(ctx context.Context) error {
 	if err := k.startAPIServer(); err != nil {
 		return err
 	}
-	return k.waitReady(ctx)
-}
-
-// StartControlPlane starts another control plane in ns, at one of its addresses,
-// with an authority of its own, and without the Kubelet's Node. The API server's
-// certificate has names, too. It runs until Stop, at the latest until the bed ends.
-func (b *Bed) StartControlPlane(ctx context.Context, ns *Namespace, name, host string, ca *pki.CA, names ...string) (*Kube, error) {
-	k := &Kube{CA: ca, ns: ns, host: host, bin: b.bin, dir: filepath.Join(b.Dir, name), name: name + "-", names: names}
-	if err := k.start(ctx); err != nil {
-		k.Stop()
-		return nil, err
-	}
-	return k, nil
+	return k.WaitReady(ctx)
 }
 
 // SetCA gives the API server a certificate of another authority, which it also
@@ -125,7 +102,7 @@ func (k *Kube) SetCA(ctx context.Context, ca *pki.CA) error {
 	if err := k.writeCertificates(before); err != nil {
 		return err
 	}
-	return k.waitReady(ctx)
+	return k.WaitReady(ctx)
 }
 
 // RotateTokenKey starts the API server again with another key for the tokens of
@@ -140,11 +117,11 @@ func (k *Kube) RotateTokenKey(ctx context.Context) error {
 		return fmt.Errorf("bed: rotate: %w", err)
 	}
 	k.apiserver.Stop()
-	k.args = append(k.args, "--service-account-key-file="+path)
+	k.more.Args = append(k.more.Args, "--service-account-key-file="+path)
 	if err := k.startAPIServer(); err != nil { // with a new apiserver.key
 		return err
 	}
-	return k.waitReady(ctx)
+	return k.WaitReady(ctx)
 }
 
 // isIPv6 tells whether the control plane is on a host without IPv4.
@@ -208,7 +185,7 @@ func (k *Kube) startAPIServer() error {
 		"--allow-privileged=true",
 		"--disable-admission-plugins=ServiceAccount", // no controller makes any
 	}
-	return k.StartAPIServer(append(argv, k.args...))
+	return k.StartAPIServer(append(argv, k.more.Args...))
 }
 
 // StartAPIServer starts kube-apiserver with a command of the test's, such as a
@@ -217,7 +194,7 @@ func (k *Kube) StartAPIServer(command []string) (err error) {
 	k.command = command
 	// Its own /proc, as in a container: its metrics tell when the process has started.
 	argv := []string{"/bin/sh", "-c", `mount -t proc proc /proc && exec env "$@"`, "kube-apiserver"}
-	k.apiserver, err = k.ns.start(k.name+"kube-apiserver", slices.Concat(argv, k.env, command)...)
+	k.apiserver, err = k.ns.start(k.name+"kube-apiserver", slices.Concat(argv, k.more.Env, command)...)
 	return err
 }
 
@@ -228,14 +205,11 @@ func (k *Kube) StopAPIServer() { k.apiserver.Stop() }
 // started with last.
 func (k *Kube) APIServerCommand() []string { return slices.Clone(k.command) }
 
-// WaitReady waits until the API server is ready.
-func (k *Kube) WaitReady(ctx context.Context) error { return k.waitReady(ctx) }
-
 // writeCertificates writes what kube-apiserver serves with, and what it trusts
 // clients of: the authority and those before it.
 func (k *Kube) writeCertificates(before ...*pki.CA) error {
-	names := append([]string{"kube-apiserver", "kubernetes", "kubernetes.default", "kubernetes.default.svc",
-		"kubernetes.default.svc.cluster.local", "10.0.0.1", k.host, SNIName}, k.names...)
+	names := []string{"kube-apiserver", "kubernetes", "kubernetes.default", "kubernetes.default.svc",
+		"kubernetes.default.svc.cluster.local", "10.0.0.1", k.host, SNIName}
 	if _, _, err := writePair(k.dir, "apiserver", k.CA.Server(names...)); err != nil {
 		return err
 	}
@@ -243,13 +217,11 @@ func (k *Kube) writeCertificates(before ...*pki.CA) error {
 	for _, ca := range before {
 		trusted = append(trusted, ca.CertPEM()...)
 	}
-	if err := os.WriteFile(filepath.Join(k.dir, "ca.crt"), trusted, 0o644); err != nil {
-		return fmt.Errorf("bed: write authority: %w", err)
-	}
-	return nil
+	return writeFiles(k.dir, 0o700, map[string]string{"ca.crt": string(trusted)})
 }
 
-func (k *Kube) waitReady(ctx context.Context) error {
+// WaitReady waits until the API server is ready.
+func (k *Kube) WaitReady(ctx context.Context) error {
 	transport := &http.Transport{
 		DialContext:     k.ns.DialContext,
 		TLSClientConfig: &tls.Config{RootCAs: k.CA.Pool()},

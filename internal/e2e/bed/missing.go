@@ -19,40 +19,13 @@ func Missing(ctx context.Context) []string {
 	if err := canUnshare(); err != nil {
 		missing = append(missing, fmt.Sprintf("the right to make network namespaces (%v): run as root", err))
 	}
-	for _, p := range []struct{ name, from string }{
-		{"ip", "the Debian package iproute2"},
-		{"squid", "the Debian package squid-openssl"},
-		{squidAuth, "the Debian package squid-openssl"},
-		{"haproxy", "the Debian package haproxy"},
-		{"tinyproxy", "the Debian package tinyproxy"},
-		{"danted", "the Debian package dante-server"},
-		{"microsocks", "the Debian package microsocks"},
-		{"sshd", "the Debian package openssh-server"},
-		{"ssh", "the Debian package openssh-client"},
-		{"ssh-keygen", "the Debian package openssh-client"},
-		{"curl", "the Debian package curl"},
-		{"ncat", "the Debian package ncat"},
-		{"nft", "the Debian package nftables"},
-		{"wget", "the Debian package wget"},
-		{"chromium", "the Debian package chromium"},
-		{"perl", "the Debian package perl-base"},
-		{"mount", "the Debian package mount"},
-		{"unshare", "the Debian package util-linux"},
-		{"nsenter", "the Debian package util-linux"},
-		{"/lib/systemd/systemd", "the Debian package systemd"},
-		{"cloud-init", "the Debian package cloud-init"},
-		{"containerd", "the Debian package containerd"},
-		{"prometheus", "the Debian package prometheus"},
-		{"promtool", "the Debian package prometheus"},
-		{"git", "the Debian package git"},
-		{"java", "the Debian package default-jre-headless"},
-		{"python3", "the Debian package python3"},
-		{"bash", "the Debian package bash"},
-		{"dash", "the Debian package dash"},
-		{"docker", "the Debian package docker.io"},
+	for _, name := range []string{
+		"ip", "nft", "mount", "unshare", "nsenter", "/lib/systemd/systemd", "cloud-init", "containerd", "docker",
+		"squid", squidAuth, "haproxy", "tinyproxy", "danted", "microsocks", "sshd", "ssh", "ssh-keygen",
+		"curl", "ncat", "wget", "chromium", "git", "java", "python3", "perl", "bash", "dash", "prometheus", "promtool",
 	} {
-		if _, err := exec.LookPath(programPath(p.name)); err != nil {
-			missing = append(missing, fmt.Sprintf("%s: install %s, or run .ci/install", p.name, p.from))
+		if _, err := exec.LookPath(programPath(name)); err != nil {
+			missing = append(missing, name+": run .ci/install, or install its Debian package")
 		}
 	}
 	if version, err := runOutput(ctx, "", "squid", "-v"); err == nil && !strings.Contains(version, "--with-openssl") {

@@ -9,11 +9,9 @@ import (
 	"io/fs"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"sync/atomic"
 
@@ -53,7 +51,7 @@ type Network struct {
 
 	name  string // the run's
 	run   *runner
-	paths atomic.Int32 // how many paths were made
+	count atomic.Int32 // of the namespaces that were made
 }
 
 // runName returns a name that no other run has: the process's id, by which a
@@ -66,14 +64,8 @@ func runName() string {
 
 func newNetwork(ctx context.Context, name string, run *runner) (*Network, error) {
 	n := &Network{name: name, run: run}
-	for _, made := range []struct {
-		ns   **Namespace
-		name string
-	}{{&n.Client, "client"}, {&n.Proxy, "proxy"}, {&n.API, "api"}, {&n.Hub, "hub"}} {
-		var err error
-		if *made.ns, err = n.addNamespace(ctx, made.name); err != nil {
-			return nil, err
-		}
+	if err := n.AddNamespaces(ctx, &n.Client, &n.Proxy, &n.API, &n.Hub); err != nil {
+		return nil, err
 	}
 	if err := linkNamespaces(ctx, n.Client, "eth0", ClientIP+"/29", n.Proxy, ProxyIP+"/29"); err != nil {
 		return nil, err
@@ -84,35 +76,35 @@ func newNetwork(ctx context.Context, name string, run *runner) (*Network, error)
 	if err := linkNamespaces(ctx, n.Proxy, "eth2", HubProxyIP+"/29", n.Hub, HubIP+"/29"); err != nil {
 		return nil, err
 	}
-	for _, address := range []string{HubWebIP, HubManagementIP, HubSpareIP} {
-		if err := runIP(ctx, "-n", n.Hub.Name, "addr", "add", address+"/29", "dev", "eth0"); err != nil {
-			return nil, err
-		}
-	}
-	return n, nil
+	return n, n.Hub.RunIP(ctx,
+		"addr add "+HubWebIP+"/29 dev eth0",
+		"addr add "+HubManagementIP+"/29 dev eth0",
+		"addr add "+HubSpareIP+"/29 dev eth0",
+	)
 }
 
-// addNamespace makes a namespace of the run, which the watcher removes.
-func (n *Network) addNamespace(ctx context.Context, name string) (*Namespace, error) {
-	ns := &Namespace{Name: n.name + "-" + name, run: n.run}
-	return ns, ns.create(ctx)
+// AddNamespaces makes namespaces of the run, which the watcher removes. One that was
+// made is set on an error, too.
+func (n *Network) AddNamespaces(ctx context.Context, made ...**Namespace) error {
+	for _, ns := range made {
+		*ns = &Namespace{Name: fmt.Sprintf("%s-%d", n.name, n.count.Add(1)), run: n.run}
+		if err := (*ns).create(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (n *Namespace) create(ctx context.Context) error {
 	if err := runIP(ctx, "netns", "add", n.Name); err != nil {
 		return err
 	}
-	if err := runIP(ctx, "-n", n.Name, "link", "set", "lo", "up"); err != nil {
+	if err := n.RunIP(ctx, "link set lo up"); err != nil {
 		return err
 	}
 	// A new namespace may inherit forwarding from the host: the proxy's must
 	// not become a router.
 	return n.setForwarding("0")
-}
-
-// removeIPv4 leaves the namespace with IPv6 only, 127.0.0.1 gone as well.
-func (n *Namespace) removeIPv4(ctx context.Context) error {
-	return runIP(ctx, "-n", n.Name, "-4", "addr", "flush", "dev", "lo")
 }
 
 // setForwarding makes the namespace a router by "1", and a host by "0".
@@ -132,21 +124,24 @@ func (n *Namespace) runNFT(ctx context.Context, rules string) error {
 }
 
 // linkNamespaces joins two namespaces by a veth pair, which is eth0 in b. Both ends are made inside, so that
-// their names meet no interface of the host's.
+// their names meet no interface of the host's. The address of IPv6 ends with " nodad" to be usable
+// at once: nobody else can have it.
 func linkNamespaces(ctx context.Context, a *Namespace, aDev, aAddr string, b *Namespace, bAddr string) error {
-	err := runIP(ctx, "-n", a.Name, "link", "add", aDev, "type", "veth", "peer", "name", "eth0", "netns", b.Name)
+	err := a.RunIP(ctx,
+		"link add "+aDev+" type veth peer name eth0 netns "+b.Name,
+		"addr add "+aAddr+" dev "+aDev,
+		"link set "+aDev+" up",
+	)
 	if err != nil {
 		return err
 	}
-	for _, end := range []struct{ name, dev, addr string }{{a.Name, aDev, aAddr}, {b.Name, "eth0", bAddr}} {
-		add := []string{"-n", end.name, "addr", "add", end.addr, "dev", end.dev}
-		if strings.Contains(end.addr, ":") {
-			add = append(add, "nodad") // usable at once: nobody else can have it
-		}
-		if err := runIP(ctx, add...); err != nil {
-			return err
-		}
-		if err := runIP(ctx, "-n", end.name, "link", "set", end.dev, "up"); err != nil {
+	return b.RunIP(ctx, "addr add "+bAddr+" dev eth0", "link set eth0 up")
+}
+
+// RunIP runs commands of ip in the namespace.
+func (n *Namespace) RunIP(ctx context.Context, commands ...string) error {
+	for _, command := range commands {
+		if err := runIP(ctx, append([]string{"-n", n.Name}, strings.Fields(command)...)...); err != nil {
 			return err
 		}
 	}
@@ -154,11 +149,8 @@ func linkNamespaces(ctx context.Context, a *Namespace, aDev, aAddr string, b *Na
 }
 
 func runIP(ctx context.Context, args ...string) error {
-	out, err := exec.CommandContext(ctx, programPath("ip"), args...).CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("bed: ip %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(string(out)))
-	}
-	return nil
+	_, err := runOutput(ctx, "", "ip", args...)
+	return err
 }
 
 // Do runs fn on an OS thread that is inside the namespace. Goroutines that fn
@@ -253,26 +245,16 @@ func removeNamespaces(ctx context.Context, match func(name string) bool) error {
 	return errors.Join(errs...)
 }
 
-// removeMade removes namespaces, those that are nil left out.
-func removeMade(made ...*Namespace) error {
+// RemoveNamespaces removes namespaces, those that are nil left out.
+func RemoveNamespaces(made ...*Namespace) error {
 	return removeNamespaces(context.Background(), func(name string) bool {
 		return slices.ContainsFunc(made, func(ns *Namespace) bool { return ns != nil && ns.Name == name })
 	})
 }
 
-// isStale tells whether name belongs to a run whose process is gone.
+// isStale tells whether name, which runName made, belongs to a run whose process is gone.
 func isStale(name string) bool {
-	pid, ok := runPID(name)
-	return ok && errors.Is(unix.Kill(pid, 0), unix.ESRCH)
-}
-
-// runPID returns the process id in a name that runName made.
-func runPID(name string) (int, bool) {
-	rest, ok := strings.CutPrefix(name, namePrefix)
-	if !ok {
-		return 0, false
-	}
-	digits, _, ok := strings.Cut(rest, "-")
-	pid, err := strconv.Atoi(digits)
-	return pid, ok && err == nil && pid > 0
+	var pid int
+	_, err := fmt.Sscanf(name, namePrefix+"%d-", &pid)
+	return err == nil && pid > 0 && errors.Is(unix.Kill(pid, 0), unix.ESRCH)
 }

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// The addresses of a Path and of a Wire; each has them to itself.
+// The addresses of a Path and of a test's wire; each has them to itself.
 const (
 	NearIP       = "203.0.113.34"
 	NearRouterIP = "203.0.113.33"
@@ -34,15 +34,8 @@ func (b *Bed) NewPath(ctx context.Context) (*Path, error) {
 }
 
 func (p *Path) createPath(ctx context.Context, n *Network) error {
-	number := n.paths.Add(1)
-	for _, made := range []struct {
-		ns   **Namespace
-		name string
-	}{{&p.Near, "near"}, {&p.Router, "router"}, {&p.Far, "far"}} {
-		var err error
-		if *made.ns, err = n.addNamespace(ctx, fmt.Sprintf("%s%d", made.name, number)); err != nil {
-			return err
-		}
+	if err := n.AddNamespaces(ctx, &p.Near, &p.Router, &p.Far); err != nil {
+		return err
 	}
 	if err := linkNamespaces(ctx, p.Router, "eth0", NearRouterIP+"/29", p.Near, NearIP+"/29"); err != nil {
 		return err
@@ -50,13 +43,11 @@ func (p *Path) createPath(ctx context.Context, n *Network) error {
 	if err := linkNamespaces(ctx, p.Router, "eth1", FarRouterIP+"/29", p.Far, FarIP+"/29"); err != nil {
 		return err
 	}
-	for _, end := range []struct {
-		ns      *Namespace
-		gateway string
-	}{{p.Near, NearRouterIP}, {p.Far, FarRouterIP}} {
-		if err := runIP(ctx, "-n", end.ns.Name, "route", "add", "default", "via", end.gateway); err != nil {
-			return err
-		}
+	if err := p.Near.RunIP(ctx, "route add default via "+NearRouterIP); err != nil {
+		return err
+	}
+	if err := p.Far.RunIP(ctx, "route add default via "+FarRouterIP); err != nil {
+		return err
 	}
 	if err := p.Router.setForwarding("1"); err != nil {
 		return err
@@ -75,7 +66,7 @@ func (p *Path) Fault(ctx context.Context, rules ...string) error {
 
 // SetLink sets the router's link to the far host up or down. Its routes stay.
 func (p *Path) SetLink(ctx context.Context, state string) error {
-	return runIP(ctx, "-n", p.Router.Name, "link", "set", "eth1", state)
+	return p.Router.RunIP(ctx, "link set eth1 "+state)
 }
 
 // Balance starts a load balancer on the router, haproxy, that listens on the
@@ -100,4 +91,4 @@ func (p *Path) Balance(ctx context.Context, port int, idle string) (address stri
 
 // Close removes the path's namespaces. The caller has to stop before what runs
 // in them.
-func (p *Path) Close() error { return removeMade(p.Near, p.Router, p.Far) }
+func (p *Path) Close() error { return RemoveNamespaces(p.Near, p.Router, p.Far) }

@@ -29,7 +29,6 @@ type Cluster struct {
 	Dir  string     // the API server's
 
 	network *Network
-	number  int
 
 	mu       sync.Mutex // guards the fields below
 	pods     []*Namespace
@@ -39,7 +38,7 @@ type Cluster struct {
 // StartCluster starts one with more flags for kube-apiserver. It is to be
 // stopped by Stop; its control plane ends with the bed at the latest.
 func (b *Bed) StartCluster(ctx context.Context, name string, args ...string) (*Cluster, error) {
-	c := &Cluster{network: b.Network, number: int(b.Network.paths.Add(1)), Dir: filepath.Join(b.Dir, name)}
+	c := &Cluster{network: b.Network, Dir: filepath.Join(b.Dir, name)}
 	if err := c.start(ctx, b, name, args); err != nil {
 		return nil, errors.Join(err, c.Stop())
 	}
@@ -47,16 +46,16 @@ func (b *Bed) StartCluster(ctx context.Context, name string, args ...string) (*C
 }
 
 func (c *Cluster) start(ctx context.Context, b *Bed, name string, args []string) (err error) {
-	if c.Node, err = c.network.addNamespace(ctx, fmt.Sprintf("node%d", c.number)); err != nil {
+	if err := c.network.AddNamespaces(ctx, &c.Node); err != nil {
 		return err
 	}
 	if err := c.Node.setForwarding("1"); err != nil {
 		return err
 	}
-	if err := runIP(ctx, "-n", c.Node.Name, "addr", "add", clusterIP+"/32", "dev", "lo"); err != nil {
+	if err := c.Node.RunIP(ctx, "addr add "+clusterIP+"/32 dev lo"); err != nil {
 		return err
 	}
-	if c.Kube, err = b.StartKube(ctx, c.Node, name, clusterIP, args...); err != nil {
+	if c.Kube, err = b.StartKube(ctx, c.Node, name, clusterIP, KubeOptions{Args: args}); err != nil {
 		return err
 	}
 	return c.AddService(ctx, net.JoinHostPort(ServiceIP, "443"), func() string { return c.Kube.Address() })
@@ -73,7 +72,7 @@ func (c *Cluster) Stop() error {
 	if c.Kube != nil {
 		c.Kube.Stop()
 	}
-	return removeMade(append(c.pods, c.Node)...)
+	return RemoveNamespaces(append(c.pods, c.Node)...)
 }
 
 // AddService forwards an address. target returns where each connection goes.
@@ -82,7 +81,7 @@ func (c *Cluster) AddService(ctx context.Context, address string, target func() 
 	if err != nil {
 		return fmt.Errorf("bed: service: %w", err)
 	}
-	if err := runIP(ctx, "-n", c.Node.Name, "addr", "replace", host+"/32", "dev", "lo"); err != nil {
+	if err := c.Node.RunIP(ctx, "addr replace "+host+"/32 dev lo"); err != nil {
 		return err
 	}
 	l, err := c.Node.Listen(address)
@@ -103,15 +102,15 @@ func (c *Cluster) AddService(ctx context.Context, address string, target func() 
 func (c *Cluster) AddHost(ctx context.Context) (*Namespace, string, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	number := len(c.pods) + 1
-	pod, err := c.network.addNamespace(ctx, fmt.Sprintf("pod%d-%d", c.number, number))
-	if err != nil {
+	var pod *Namespace
+	if err := c.network.AddNamespaces(ctx, &pod); err != nil {
 		return nil, "", err
 	}
 	c.pods = append(c.pods, pod)
-	net4 := "10.1." + strconv.Itoa(number)
-	if err := linkNamespaces(ctx, c.Node, "pod"+strconv.Itoa(number), net4+".1/30", pod, net4+".2/30"); err != nil {
+	number := strconv.Itoa(len(c.pods))
+	net4 := "10.1." + number
+	if err := linkNamespaces(ctx, c.Node, "pod"+number, net4+".1/30", pod, net4+".2/30"); err != nil {
 		return nil, "", err
 	}
-	return pod, net4 + ".2", runIP(ctx, "-n", pod.Name, "route", "add", "default", "via", net4+".1")
+	return pod, net4 + ".2", pod.RunIP(ctx, "route add default via "+net4+".1")
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -141,8 +140,11 @@ func (p *Process) exitError() error {
 }
 
 // Stop ends the process and waits for its end: SIGTERM first, SIGKILL after a
-// bound. It may be called again.
+// bound. It may be called again, and for a process that was never started, nil.
 func (p *Process) Stop() {
+	if p == nil {
+		return
+	}
 	p.cmd.Process.Signal(syscall.SIGTERM)
 	timer := time.NewTimer(stopTimeout)
 	defer timer.Stop()
@@ -157,19 +159,11 @@ func (p *Process) Stop() {
 // tail returns the last part of a log.
 func tail(path string) string {
 	const limit = 4 << 10
-	f, err := os.Open(path)
+	b, err := os.ReadFile(path)
 	if err != nil {
 		return err.Error()
 	}
-	defer f.Close()
-	if info, err := f.Stat(); err == nil && info.Size() > limit {
-		f.Seek(-limit, io.SeekEnd)
-	}
-	b, err := io.ReadAll(f)
-	if err != nil {
-		return err.Error()
-	}
-	return string(b)
+	return string(b[max(0, len(b)-limit):])
 }
 
 // logLines returns the complete lines of a log, none while it does not exist.
@@ -207,7 +201,7 @@ func runOutput(ctx context.Context, stdin, name string, args ...string) (string,
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		return "", fmt.Errorf("bed: run %s: %w: %s", name, err, strings.TrimSpace(stderr.String()))
+		return "", fmt.Errorf("bed: run %s %s: %w: %s", name, strings.Join(args, " "), err, strings.TrimSpace(stderr.String()))
 	}
 	return string(out), nil
 }

@@ -62,7 +62,7 @@ func (p *Proxy) startSquid(ctx context.Context, config string, files map[string]
 	if err := writeFiles(p.dir, 0o755, files); err != nil {
 		return err
 	}
-	if err := chown(p.dir, squidUser); err != nil {
+	if _, err := runOutput(ctx, "", "chown", "-R", squidUser, p.dir); err != nil {
 		return err
 	}
 	return p.Start(ctx)

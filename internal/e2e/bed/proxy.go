@@ -10,7 +10,6 @@ import (
 	"net/netip"
 	"net/url"
 	"os"
-	"os/user"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -107,8 +106,12 @@ func (p *Proxy) Start(ctx context.Context) (err error) {
 	return nil
 }
 
-// Stop ends the proxy and all that goes through it.
-func (p *Proxy) Stop() { p.process.Stop() }
+// Stop ends the proxy, if there is one, and all that goes through it.
+func (p *Proxy) Stop() {
+	if p != nil {
+		p.process.Stop()
+	}
+}
 
 func proxyURL(scheme, host string, port int) url.URL {
 	return url.URL{
@@ -173,23 +176,5 @@ func readConfig(name string, values map[string]string) string {
 			return strconv.Itoa(sshPort)
 		}
 		return values[name]
-	})
-}
-
-// chown gives a folder of files to the user that a server becomes.
-func chown(dir, name string) error {
-	u, err := user.Lookup(name)
-	if err != nil {
-		return fmt.Errorf("bed: owner of %s: %w", dir, err)
-	}
-	uid, err := strconv.Atoi(u.Uid)
-	if err != nil {
-		return fmt.Errorf("bed: user %s: %w", name, err)
-	}
-	return filepath.WalkDir(dir, func(path string, _ os.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		return os.Chown(path, uid, -1)
 	})
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -32,7 +31,7 @@ type Site struct {
 
 	gate     *Namespace
 	dir, bin string
-	machines []*Namespace
+	machines [SiteMachines]*Namespace
 	balance  *Process
 	etcd     *Process
 }
@@ -45,9 +44,6 @@ func (c *Cluster) AddSite(ctx context.Context, name string) (*Site, error) {
 		return nil, err
 	}
 	s := &Site{EtcdCA: pki.NewCA("etcd-ca"), gate: gate, dir: c.Dir + "-" + name, bin: c.Kube.bin}
-	if err := os.Mkdir(s.dir, 0o755); err != nil {
-		return nil, fmt.Errorf("bed: site: %w", err)
-	}
 	if err := s.start(ctx, c.network); err != nil {
 		s.Stop()
 		return nil, err
@@ -93,19 +89,17 @@ func (s *Site) AwaitMachine(ctx context.Context, number int) error {
 // Stop ends what runs at the gate, and removes the machines' namespaces. What
 // runs there the caller has stopped.
 func (s *Site) Stop() error {
-	for _, p := range []*Process{s.balance, s.etcd} {
-		if p != nil {
-			p.Stop()
-		}
-	}
-	if s.Proxy != nil && s.Proxy.process != nil {
-		s.Proxy.Stop()
-	}
-	return removeMade(s.machines...)
+	s.balance.Stop()
+	s.etcd.Stop()
+	s.Proxy.Stop()
+	return RemoveNamespaces(s.machines[:]...)
 }
 
 func (s *Site) start(ctx context.Context, n *Network) error {
 	if err := s.linkMachines(ctx, n); err != nil {
+		return err
+	}
+	if err := s.writeConfig(); err != nil {
 		return err
 	}
 	name := filepath.Base(s.dir)
@@ -116,36 +110,36 @@ func (s *Site) start(ctx context.Context, n *Network) error {
 
 // linkMachines joins the machines and the gate by a switch.
 func (s *Site) linkMachines(ctx context.Context, n *Network) error {
-	for _, args := range [][]string{
-		{"link", "add", "site", "type", "bridge"},
-		{"addr", "add", siteIP + "/24", "dev", "site"},
-		{"link", "set", "site", "up"},
-	} {
-		if err := runIP(ctx, append([]string{"-n", s.gate.Name}, args...)...); err != nil {
+	if err := s.gate.RunIP(ctx, "link add site type bridge", "addr add "+siteIP+"/24 dev site", "link set site up"); err != nil {
+		return err
+	}
+	for number := range s.machines {
+		if err := n.AddNamespaces(ctx, &s.machines[number]); err != nil {
 			return err
 		}
-	}
-	for number := range SiteMachines {
-		name := fmt.Sprintf("machine%d-%d", n.paths.Add(1), number)
-		machine, err := n.addNamespace(ctx, name)
+		machine, dev := s.machines[number], "machine"+strconv.Itoa(number)
+		err := s.gate.RunIP(ctx, "link add "+dev+" type veth peer name eth0 netns "+machine.Name, "link set "+dev+" master site up")
 		if err != nil {
 			return err
 		}
-		s.machines = append(s.machines, machine)
-		dev := "machine" + strconv.Itoa(number)
-		for _, args := range [][]string{
-			{"-n", s.gate.Name, "link", "add", dev, "type", "veth", "peer", "name", "eth0", "netns", machine.Name},
-			{"-n", s.gate.Name, "link", "set", dev, "master", "site", "up"},
-			{"-n", machine.Name, "addr", "add", machineIP(number) + "/24", "dev", "eth0"},
-			{"-n", machine.Name, "link", "set", "eth0", "up"},
-			{"-n", machine.Name, "route", "add", "default", "via", siteIP}, // which passes nothing on
-		} {
-			if err := runIP(ctx, args...); err != nil {
-				return err
-			}
+		err = machine.RunIP(ctx, "addr add "+machineIP(number)+"/24 dev eth0", "link set eth0 up",
+			"route add default via "+siteIP) // which passes nothing on
+		if err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+func (s *Site) writeConfig() error {
+	values := map[string]string{"address": net.JoinHostPort(siteIP, strconv.Itoa(APIPort))}
+	for number := range SiteMachines {
+		values[fmt.Sprintf("machine%d", number+1)] = net.JoinHostPort(machineIP(number), strconv.Itoa(APIPort))
+	}
+	return writeFiles(s.dir, 0o755, map[string]string{
+		"etcd-ca.crt": string(s.EtcdCA.CertPEM()),
+		"balance.cfg": readConfig("site.cfg", values),
+	})
 }
 
 func (s *Site) startEtcd(name string) (err error) {
@@ -153,15 +147,11 @@ func (s *Site) startEtcd(name string) (err error) {
 	if err != nil {
 		return err
 	}
-	ca := filepath.Join(s.dir, "etcd-ca.crt")
-	if err := os.WriteFile(ca, s.EtcdCA.CertPEM(), 0o644); err != nil {
-		return fmt.Errorf("bed: site: %w", err)
-	}
 	s.etcd, err = s.gate.start(name+"-etcd", filepath.Join(s.bin, "etcd"),
 		"--data-dir="+filepath.Join(s.dir, "etcd"),
 		"--listen-client-urls="+s.EtcdURL(),
 		"--advertise-client-urls="+s.EtcdURL(),
-		"--cert-file="+cert, "--key-file="+key, "--client-cert-auth", "--trusted-ca-file="+ca,
+		"--cert-file="+cert, "--key-file="+key, "--client-cert-auth", "--trusted-ca-file="+filepath.Join(s.dir, "etcd-ca.crt"),
 		"--listen-peer-urls=http://127.0.0.1:0",
 		"--unsafe-no-fsync",
 		"--log-level=warn",
@@ -170,14 +160,6 @@ func (s *Site) startEtcd(name string) (err error) {
 }
 
 func (s *Site) startBalance(name string) (err error) {
-	values := map[string]string{"address": net.JoinHostPort(siteIP, strconv.Itoa(APIPort))}
-	for number := range SiteMachines {
-		values[fmt.Sprintf("machine%d", number+1)] = net.JoinHostPort(machineIP(number), strconv.Itoa(APIPort))
-	}
-	path := filepath.Join(s.dir, "balance.cfg")
-	if err := os.WriteFile(path, []byte(readConfig("site.cfg", values)), 0o644); err != nil {
-		return fmt.Errorf("bed: site: %w", err)
-	}
-	s.balance, err = s.gate.start(name+"-balance", programPath("haproxy"), "-db", "-f", path)
+	s.balance, err = s.gate.start(name+"-balance", programPath("haproxy"), "-db", "-f", filepath.Join(s.dir, "balance.cfg"))
 	return err
 }

@@ -34,27 +34,25 @@ func (b *Bed) NewStar(ctx context.Context, names ...string) (*Star, error) {
 	return s, nil
 }
 
-func (s *Star) createStar(ctx context.Context, n *Network, names []string) (err error) {
-	number := n.paths.Add(1)
-	if s.Router, err = n.addNamespace(ctx, fmt.Sprintf("star%d", number)); err != nil {
+func (s *Star) createStar(ctx context.Context, n *Network, names []string) error {
+	if err := n.AddNamespaces(ctx, &s.Router); err != nil {
 		return err
 	}
+	s.hosts = make([]*Namespace, len(names))
 	for i, name := range names {
-		host, err := n.addNamespace(ctx, fmt.Sprintf("star%d-%s", number, name))
-		if err != nil {
+		if err := n.AddNamespaces(ctx, &s.hosts[i]); err != nil {
 			return err
 		}
-		s.hosts = append(s.hosts, host)
 		s.number[name] = i + 1
 		gateway := fmt.Sprintf("10.2.%d.1", i+1)
-		if err := linkNamespaces(ctx, s.Router, "host"+fmt.Sprint(i+1), gateway+"/24", host, s.IP(name)+"/24"); err != nil {
+		if err := linkNamespaces(ctx, s.Router, fmt.Sprintf("host%d", i+1), gateway+"/24", s.hosts[i], s.IP(name)+"/24"); err != nil {
 			return err
 		}
-		if err := runIP(ctx, "-n", host.Name, "route", "add", "default", "via", gateway); err != nil {
+		if err := s.hosts[i].RunIP(ctx, "route add default via "+gateway); err != nil {
 			return err
 		}
 	}
-	if err := runIP(ctx, "-n", s.Router.Name, "addr", "add", StarRouterIP+"/32", "dev", "lo"); err != nil {
+	if err := s.Router.RunIP(ctx, "addr add "+StarRouterIP+"/32 dev lo"); err != nil {
 		return err
 	}
 	if err := s.Router.setForwarding("1"); err != nil {
@@ -118,5 +116,5 @@ func (s *Star) Close() error {
 	for _, r := range s.relays {
 		r.Close()
 	}
-	return removeMade(append(s.hosts, s.Router)...)
+	return RemoveNamespaces(append(s.hosts, s.Router)...)
 }

@@ -135,7 +135,7 @@ func (c Cluster) serviceDomain(b *clusterBuilder) string {
 	domain := strings.ToLower(c.ServiceDomain)
 	if strings.HasPrefix(domain, ".") || strings.HasSuffix(domain, ".") {
 		b.addError("ServiceDomain", -1, c.ServiceDomain, "write it without dots at the ends")
-	} else if reason := (Options{}).nameFault(domain, true); reason != "" {
+	} else if reason := nameFault(domain, true); reason != "" {
 		b.addError("ServiceDomain", -1, c.ServiceDomain, "not a name: "+reason)
 	}
 	return domain
@@ -217,7 +217,7 @@ func (b *clusterBuilder) addControlPlane(hosts []string) {
 	for i, host := range hosts {
 		bare := trimBrackets(strings.TrimSpace(host))
 		if _, ok := parseNumber(bare); !ok || hasZone(bare) {
-			if reason := (Options{}).nameFault(strings.ToLower(bare), true); reason != "" {
+			if reason := nameFault(strings.ToLower(bare), true); reason != "" {
 				b.addError("ControlPlaneHosts", i, host, "not a name or an address without scheme and port: "+reason)
 				continue
 			}
@@ -234,7 +234,7 @@ func (b *clusterBuilder) addExtra(extra []string) {
 			texts[j] = e.Text
 		}
 		for j, shown := range redactItems(texts) {
-			reason := (Options{}).itemFault(texts[j])
+			reason := itemFault(texts[j])
 			if reason == "" {
 				continue
 			}

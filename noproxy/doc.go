@@ -37,9 +37,7 @@
 // Which internationalised names are valid depends on the Go that builds: its tables of
 // Unicode are those of golang.org/x/net/idna, in Go 1.27 newer ones than in Go 1.26.
 //
-// [Options] turns on, one by one, what some programs do and Go does not: ignore a
-// dot at the end, take networks with a port, or white space between items.
-// Options.Strict reports the items that cover nothing as errors.
+// [Options].Strict reports the items that cover nothing as errors.
 //
 // # How a list is read
 //

@@ -95,16 +95,16 @@ func (e *EntryError) Error() string {
 }
 
 // validateList returns the joined errors of the items that can match no host.
-func (o Options) validateList(list string) error {
+func validateList(list string) error {
 	if strings.TrimSpace(list) == "" {
 		return nil // an empty list is valid
 	}
 	var errs []error
-	items := slices.Collect(o.splitItems(list))
+	items := strings.Split(list, ",")
 	shown := redactItems(items)
 	for i, item := range items {
 		item = strings.TrimSpace(item)
-		reason := o.itemFault(item)
+		reason := itemFault(item)
 		if reason == "" {
 			continue
 		}
@@ -118,11 +118,11 @@ func (o Options) validateList(list string) error {
 }
 
 // itemFault returns why an item can match no host, or "".
-func (o Options) itemFault(item string) string {
+func itemFault(item string) string {
 	if item == "" {
 		return "empty"
 	}
-	e := o.parseItem(item)
+	e := parseEntry(item)
 	if e.port != "" && !validPort(e.port) {
 		return "the port is not a number from 1 to 65535 without leading zeros"
 	}
@@ -130,10 +130,10 @@ func (o Options) itemFault(item string) string {
 	case nothing:
 		return "a port without a host"
 	case domain:
-		if reason := o.formFault(item); reason != "" {
+		if reason := formFault(item); reason != "" {
 			return reason
 		}
-		return o.nameFault(e.name, e.apex)
+		return nameFault(e.name, e.apex)
 	}
 	return ""
 }
@@ -147,13 +147,13 @@ func validPort(port string) bool {
 
 // formFault returns what is wrong with an item that was read as a name and was
 // probably meant to be something else, or "".
-func (o Options) formFault(item string) string {
+func formFault(item string) string {
 	switch host, _, err := net.SplitHostPort(item); {
 	case strings.ContainsAny(item, " \t\r\n\v\f"):
 		return "white space does not separate items; write a comma"
 	case strings.ContainsAny(item, "|;"):
 		return "only commas separate items"
-	case strings.Contains(item, "/") && strings.Contains(item, ":") && !o.NetworkPort && isNetworkPort(item):
+	case strings.Contains(item, "/") && strings.Contains(item, ":") && isNetworkPort(item):
 		return "a network cannot have a port; write the network alone"
 	case strings.Contains(item, "/"):
 		return "not a network; write an address, a slash and a length that fits it"
@@ -172,13 +172,43 @@ func isNetworkPort(item string) bool {
 	return ok && e.kind == addresses
 }
 
+// networkPort parses *:port, network:port and [network]:port, which cover nothing for Go.
+func networkPort(item string) (entry, bool) {
+	colon := strings.LastIndexByte(item, ':')
+	if colon < 0 || colon == len(item)-1 {
+		return entry{}, false
+	}
+	host, port := item[:colon], item[colon+1:]
+	if host == "*" {
+		return entry{kind: everything, port: port}, true
+	}
+	// A colon after the slash cannot belong to the address.
+	s, ok := parseCIDR(trimBrackets(host))
+	return entry{kind: addresses, span: s, port: port}, ok
+}
+
+// foldItem removes the dot at the end of an item's name or address.
+func foldItem(item string) string {
+	if host, port, err := net.SplitHostPort(item); err == nil && !strings.Contains(host, ":") {
+		return foldDot(host) + ":" + port
+	}
+	return foldDot(item)
+}
+
+func foldDot(name string) string {
+	if len(name) > 1 {
+		return strings.TrimSuffix(name, ".")
+	}
+	return name
+}
+
 // nameFault returns why no host has the name or one below it.
-func (o Options) nameFault(name string, apex bool) string {
-	rooted, dot := strings.CutSuffix(name, ".")
+func nameFault(name string, apex bool) string {
+	rooted := strings.TrimSuffix(name, ".")
 	switch {
-	case name == "" && !apex && !o.FoldTrailingDot:
+	case name == "" && !apex:
 		return "" // "." covers the names that end in a dot
-	case dot && o.FoldTrailingDot, rooted == "":
+	case rooted == "":
 		return "an empty label"
 	case len(rooted) > maxName:
 		return "longer than a name can be"

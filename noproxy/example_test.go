@@ -75,13 +75,9 @@ func ExampleParse() {
 func ExampleOptions_Parse() {
 	_, err := noproxy.Options{Strict: true}.Parse("example.com,10.0.0.0/33,*.svc,[2001:db8::1]")
 	fmt.Println(err)
-
-	rules, err := noproxy.Options{Strict: true, BracketsWithoutPort: true}.Parse("[2001:db8::1]")
-	fmt.Println(rules.Bypass("2001:db8::1", "443"), err)
 	// Output:
 	// noproxy: entry 1 "10.0.0.0/33": not a network; write an address, a slash and a length that fits it
 	// noproxy: entry 3 "[2001:db8::1]": brackets need a port; write the address without them
-	// true <nil>
 }
 
 func ExampleRules_Explain() {

@@ -3,7 +3,6 @@ package noproxy
 import (
 	"fmt"
 	"net"
-	"slices"
 	"strings"
 )
 
@@ -40,37 +39,29 @@ func (e Explanation) String() string {
 // Explain compiles the list item by item: use it for humans and logs, not for each
 // connection. It is safe for concurrent use.
 func (r *Rules) Explain(host, port string) Explanation {
-	var list string
-	var o Options
-	if r != nil {
-		list = r.list
-	}
-	if r != nil && r.extension != nil {
-		o = r.extension.options
+	if r == nil {
+		r = &Rules{}
 	}
 	e := Explanation{Host: host, Port: port, Index: -1}
-	if o.compileRules("").Bypass(host, port) {
+	if compileRules("", r.explicit).Bypass(host, port) {
 		e.Bypass, e.Reason = true, "localhost and loopback addresses are never proxied"
 		return e
 	}
-	items := slices.Collect(o.splitItems(list))
+	items := strings.Split(r.list, ",")
 	shown := redactItems(items)
 	for i, item := range items {
-		if entry := o.parseItem(item); o.itemCovers(item, host, port) {
+		if itemCovers(item, host, port) {
 			e.Bypass, e.Index, e.Text = true, i, strings.TrimSpace(shown[i])
-			e.Reason = coverReason(entry)
+			e.Reason = coverReason(parseEntry(item))
 			return e
 		}
 	}
-	e.Reason = o.missReason(items, shown, host, port)
+	e.Reason = missReason(items, shown, host, port)
 	return e
 }
 
 // itemCovers reports whether a list of only this item covers a host.
-func (o Options) itemCovers(item, host, port string) bool {
-	o.NoImpliedLoopback = true
-	return o.compileRules(item).Bypass(host, port)
-}
+func itemCovers(item, host, port string) bool { return compileRules(item, true).Bypass(host, port) }
 
 func coverReason(e entry) string {
 	var what string
@@ -96,30 +87,28 @@ func coverReason(e entry) string {
 
 // missReason looks for an item that would cover the host if it were written, or
 // read, a little differently.
-func (o Options) missReason(items, shown []string, host, port string) string {
-	relaxed := []struct {
-		read func(*Options)
-		why  string
-	}{
-		{func(o *Options) { o.FoldTrailingDot = true }, "but for the dot at the end"},
-		{func(o *Options) { o.ApexOfDot = true }, "but covers only the names below it"},
-		{func(o *Options) { o.BracketsWithoutPort = true }, "but brackets need a port"},
-		{func(o *Options) { o.NetworkPort = true }, "but a network or an asterisk cannot have a port"},
-		{func(o *Options) { o.SpaceSeparates = true }, "but white space does not separate items"},
-	}
+func missReason(items, shown []string, host, port string) string {
 	for i, item := range items {
 		if shown[i] != item {
 			continue // its port may be a password
 		}
 		text := strings.TrimSpace(item)
-		if e := o.parseItem(item); e.port != "" && o.itemCovers(item, host, e.port) {
+		if e := parseEntry(item); e.port != "" && itemCovers(item, host, e.port) {
 			return fmt.Sprintf("no entry covers it; entry %d %q is for port %s only", i, text, e.port)
 		}
-		for _, r := range relaxed {
-			lax := o
-			r.read(&lax)
-			if lax.itemCovers(item, host, port) {
-				return fmt.Sprintf("no entry covers it; entry %d %q would, %s", i, text, r.why)
+		network, _ := networkPort(text)
+		for _, lax := range []struct {
+			possible          bool
+			item, host, reads string
+		}{
+			{true, foldItem(text), foldDot(toASCII(host)), "but for the dot at the end"},
+			{true, strings.TrimPrefix(text, "."), host, "but covers only the names below it"},
+			{true, trimBrackets(text), host, "but brackets need a port"},
+			{network.port == port, trimBrackets(strings.TrimSuffix(text, ":"+port)), host, "but a network or an asterisk cannot have a port"},
+			{true, strings.Join(strings.Fields(text), ","), host, "but white space does not separate items"},
+		} {
+			if lax.possible && itemCovers(lax.item, lax.host, port) {
+				return fmt.Sprintf("no entry covers it; entry %d %q would, %s", i, text, lax.reads)
 			}
 		}
 	}

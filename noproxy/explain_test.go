@@ -30,16 +30,12 @@ func TestExplain(t *testing.T) {
 			`10.1.2.3:443: direct: entry 0 "10.0.0.0/8": an address of the network`},
 		{"everything", "a.com,*", "example.com", "443", noproxy.Options{},
 			`example.com:443: direct: entry 1 "*": everything`},
-		{"everything on a port", "*:443", "example.com", "443", noproxy.Options{NetworkPort: true},
-			`example.com:443: direct: entry 0 "*:443": everything, on port 443`},
 		{"names that end in a dot", ".", "example.com.", "443", noproxy.Options{},
 			`example.com.:443: direct: entry 0 ".": a name that ends in a dot`},
 		{"implied before the list", "*,localhost", "localhost", "443", noproxy.Options{},
 			`localhost:443: direct: localhost and loopback addresses are never proxied`},
 		{"implied address", "", "127.0.0.2", "443", noproxy.Options{},
 			`127.0.0.2:443: direct: localhost and loopback addresses are never proxied`},
-		{"implied name below localhost", "", "a.localhost", "443", noproxy.Options{LocalhostNames: true},
-			`a.localhost:443: direct: localhost and loopback addresses are never proxied`},
 		{"not implied", "127.0.0.1", "127.0.0.1", "443", noproxy.Options{NoImpliedLoopback: true},
 			`127.0.0.1:443: direct: entry 0 "127.0.0.1": the address`},
 
@@ -57,6 +53,14 @@ func TestExplain(t *testing.T) {
 			`[2001:db8::1]:443: through the proxy: no entry covers it; entry 0 "[2001:db8::1]" would, but brackets need a port`},
 		{"network and port", "10.0.0.0/8:443", "10.0.0.1", "443", noproxy.Options{},
 			`10.0.0.1:443: through the proxy: no entry covers it; entry 0 "10.0.0.0/8:443" would, but a network or an asterisk cannot have a port`},
+		{"everything and port", "*:443", "example.com", "443", noproxy.Options{},
+			`example.com:443: through the proxy: no entry covers it; entry 0 "*:443" would, but a network or an asterisk cannot have a port`},
+		{"network in brackets and port", "[2001:db8::/32]:443", "2001:db8::1", "443", noproxy.Options{},
+			`[2001:db8::1]:443: through the proxy: no entry covers it; entry 0 "[2001:db8::/32]:443" would, but a network or an asterisk cannot have a port`},
+		{"network and other port", "10.0.0.0/8:443", "10.0.0.1", "80", noproxy.Options{},
+			`10.0.0.1:80: through the proxy: no entry covers it`},
+		{"dot in the entry, another script's in the host", "b\u00fccher.example", "b\u00fccher.example\u3002", "443", noproxy.Options{},
+			"b\u00fccher.example\u3002:443: through the proxy: no entry covers it; entry 0 \"b\u00fccher.example\" would, but for the dot at the end"},
 		{"white space", "a.com b.com", "b.com", "443", noproxy.Options{},
 			`b.com:443: through the proxy: no entry covers it; entry 0 "a.com b.com" would, but white space does not separate items`},
 		{"no credentials", "http://u:a,x:hunter2,y@h,example.com:80", "x", "80", noproxy.Options{},
@@ -106,18 +110,9 @@ func checkExplain(t *testing.T, o noproxy.Options, list string, q question) nopr
 	return e
 }
 
-// options returns the extensions whose bits are set.
+// options returns the options whose bits are set.
 func options(bits uint8) noproxy.Options {
-	return noproxy.Options{
-		FoldTrailingDot:     bits&1 != 0,
-		BracketsWithoutPort: bits&2 != 0,
-		NetworkPort:         bits&4 != 0,
-		ApexOfDot:           bits&8 != 0,
-		SpaceSeparates:      bits&16 != 0,
-		LocalhostNames:      bits&32 != 0,
-		NoImpliedLoopback:   bits&64 != 0,
-		Strict:              bits&128 != 0,
-	}
+	return noproxy.Options{NoImpliedLoopback: bits&1 != 0, Strict: bits&2 != 0}
 }
 
 func TestExplainAgreesWithBypass(t *testing.T) {

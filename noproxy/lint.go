@@ -87,7 +87,7 @@ func (l *linter) checkConsumer(c Consumer) {
 		if l.isRedacted(i) {
 			continue
 		}
-		if reason := (Options{}).itemFault(strings.TrimSpace(item)); c == Go && reason != "" && strings.TrimSpace(l.list) != "" {
+		if reason := itemFault(strings.TrimSpace(item)); c == Go && reason != "" && strings.TrimSpace(l.list) != "" {
 			l.addFinding(i, c, "covers nothing with it", "it differently: "+reason)
 		}
 		if c != Go {
@@ -162,7 +162,7 @@ func (c Consumer) loopbackText() string {
 // spellingAdvice says what to write so that the consumer reads an item as Go does.
 func (c Consumer) spellingAdvice(item string) string {
 	item = strings.TrimSpace(item)
-	if reason := (Options{}).itemFault(item); reason != "" {
+	if reason := itemFault(item); reason != "" {
 		return "it differently: " + reason
 	}
 	e := parseEntry(item)
@@ -229,7 +229,7 @@ func (p question) String() string {
 func itemQuestions(item string) []question {
 	var ps []question
 	e := parseEntry(item)
-	if (Options{}).itemFault(strings.TrimSpace(item)) != "" {
+	if itemFault(strings.TrimSpace(item)) != "" {
 		ps = invalidItemQuestions(item)
 	} else {
 		ps = entryQuestions(e)
@@ -245,7 +245,7 @@ func (p question) isPossible() bool {
 	if _, err := netip.ParseAddr(p.host); err == nil {
 		return true
 	}
-	return p.host != "" && isASCII(p.host) && (Options{}).nameFault(strings.ToLower(p.host), true) == ""
+	return p.host != "" && isASCII(p.host) && nameFault(strings.ToLower(p.host), true) == ""
 }
 
 func entryQuestions(e entry) []question {
@@ -321,11 +321,13 @@ func (n ipNumber) netipAddr() netip.Addr {
 // invalidItemQuestions are about an item that covers nothing for Go. Other consumers
 // may read it as several items, as a pattern or as an address.
 func invalidItemQuestions(item string) []question {
-	lax := Options{FoldTrailingDot: true, BracketsWithoutPort: true, NetworkPort: true}
 	var ps []question
 	split := func(r rune) bool { return unicode.IsSpace(r) || r == '|' }
 	for _, word := range append(strings.FieldsFunc(item, split), item) {
-		e := lax.parseItem(word)
+		e, ok := networkPort(strings.ToLower(word))
+		if !ok {
+			e = parseEntry(foldItem(trimBrackets(word)))
+		}
 		ps = append(ps, entryQuestions(e)...)
 		if e.kind == domain {
 			ps = append(ps, patternQuestions(e.name)...)

@@ -172,7 +172,7 @@ func (r *renderer) renderEntry(i int) {
 		r.addFinding(i, "is not given it: "+e.Skipped, "it into Extra if that is meant")
 		return
 	}
-	if reason := (Options{}).itemFault(strings.TrimSpace(e.Text)); reason != "" {
+	if reason := itemFault(strings.TrimSpace(e.Text)); reason != "" {
 		r.addFinding(i, "is not given what covers nothing", "it differently: "+reason)
 		return
 	}
@@ -200,7 +200,7 @@ func (r *renderer) renderEntry(i int) {
 // covers.
 func (r *renderer) isCovered(text string) bool {
 	match := r.consumer.newMatcher(strings.Join(r.items, ","))
-	rules := Options{NoImpliedLoopback: true}.compileRules(text)
+	rules := compileRules(text, true)
 	for _, p := range itemQuestions(text) {
 		t := newTarget(p.host, p.port)
 		if rules.Bypass(p.host, t.port) && !match(t) {

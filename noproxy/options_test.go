@@ -12,95 +12,36 @@ import (
 	"github.com/causewayproject/causeway/noproxy"
 )
 
-// TestOptions asks each question without and with one extension.
-func TestOptions(t *testing.T) {
-	fold := noproxy.Options{FoldTrailingDot: true}
-	brackets := noproxy.Options{BracketsWithoutPort: true}
-	network := noproxy.Options{NetworkPort: true}
-	apex := noproxy.Options{ApexOfDot: true}
-	space := noproxy.Options{SpaceSeparates: true}
-	names := noproxy.Options{LocalhostNames: true}
-	bare := noproxy.Options{NoImpliedLoopback: true}
+// TestNoImpliedLoopback asks each question without and with the option.
+func TestNoImpliedLoopback(t *testing.T) {
 	tests := []struct {
-		name             string
-		opts             noproxy.Options
-		list, host, port string
+		name, list, host string
 		without, with    bool
 	}{
-		{"fold host", fold, "example.com", "www.example.com.", "443", false, true},
-		{"fold host in upper case", fold, "example.com", "WWW.EXAMPLE.COM.", "443", false, true},
-		{"fold item", fold, ".cluster.local.", "a.cluster.local", "443", false, true},
-		{"fold item with a port", fold, "example.com.:443", "example.com", "443", false, true},
-		{"fold both", fold, "example.com.", "example.com.", "443", true, true},
-		{"fold one dot only", fold, "example.com", "example.com..", "443", false, false},
-		{"fold a dot of another script", fold, "bücher.example", "bücher.example。", "443", false, true},
-		{"fold address", fold, "10.0.0.1", "10.0.0.1.", "443", false, true},
-		{"fold localhost", fold, "", "localhost.", "443", false, true},
-		{"fold leaves a lone dot", fold, ".", "example.com", "443", false, false},
-		{"fold keeps a lone dot", fold, ".", "example..", "443", true, true},
-		{"fold makes a dot dead", fold, ".", "example.com.", "443", true, false},
-
-		{"brackets", brackets, "[2001:db8::1]", "2001:db8::1", "8443", false, true},
-		{"brackets, other address", brackets, "[2001:db8::1]", "2001:db8::2", "8443", false, false},
-		{"brackets and port", brackets, "[2001:db8::1]:443", "2001:db8::1", "80", false, false},
-		{"empty brackets", brackets, "[]", "example.com", "443", false, false},
-
-		{"network port", network, "10.0.0.0/8:443", "10.1.2.3", "443", false, true},
-		{"network port, other port", network, "10.0.0.0/8:443", "10.1.2.3", "80", false, false},
-		{"network port, other address", network, "10.0.0.0/8:443", "11.1.2.3", "443", false, false},
-		{"two networks of a port", network, "10.0.0.0/8:443,11.0.0.0/8:443", "11.1.2.3", "443", false, true},
-		{"network of one address", network, "10.0.0.1/32:443", "10.0.0.1", "443", false, true},
-		{"IPv6 network port", network, "[2001:db8::/32]:443", "2001:db8::1", "443", false, true},
-		{"IPv6 network port without brackets", network, "2001:DB8::/32:443", "2001:db8::1", "443", false, true},
-		{"IPv6 without a port", network, "2001:db8::/32", "2001:db8::1", "443", true, true},
-		{"asterisk and port", network, "*:443", "example.com", "443", false, true},
-		{"asterisk and port, address", network, "*:443", "10.0.0.1", "443", false, true},
-		{"asterisk and other port", network, "*:443", "example.com", "80", false, false},
-		{"network and empty port", network, "10.0.0.0/8:", "10.0.0.1", "443", false, false},
-
-		{"apex", apex, ".example.com", "example.com", "443", false, true},
-		{"apex, below", apex, ".example.com", "www.example.com", "443", true, true},
-		{"apex with a port", apex, " .example.com:443", "example.com", "443", false, true},
-		{"apex of an asterisk", apex, "*.example.com", "example.com", "443", false, false},
-
-		{"space", space, "a.com example.com", "example.com", "443", false, true},
-		{"newlines", space, "a.com\nexample.com\n", "a.com", "443", false, true},
-		{"Unicode space", space, "a.com\u3000example.com", "example.com", "443", false, true},
-		{"space and comma", space, "a.com , example.com", "example.com", "443", true, true},
-		{"lone asterisk between spaces", space, "a.com * b.com", "example.com", "443", false, true},
-
-		{"below localhost", names, "", "a.localhost", "443", false, true},
-		{"below localhost, upper case", names, "", "A.LocalHost", "443", false, true},
-		{"not localhost", names, "", "alocalhost", "443", false, false},
-
-		{"localhost not implied", bare, "", "localhost", "443", true, false},
-		{"loopback not implied", bare, "", "127.0.0.1", "443", true, false},
-		{"IPv6 loopback not implied", bare, "", "::1", "443", true, false},
-		{"loopback listed", bare, "127.0.0.0/8,localhost", "127.0.0.1", "443", true, true},
-		{"localhost listed", bare, "127.0.0.0/8,localhost", "localhost", "443", true, true},
+		{"localhost not implied", "", "localhost", true, false},
+		{"loopback not implied", "", "127.0.0.1", true, false},
+		{"IPv6 loopback not implied", "", "::1", true, false},
+		{"loopback listed", "127.0.0.0/8,localhost", "127.0.0.1", true, true},
+		{"localhost listed", "127.0.0.0/8,localhost", "localhost", true, true},
+		{"everything listed", "*", "localhost", true, true},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := noproxy.Parse(tt.list).Bypass(tt.host, tt.port); got != tt.without {
+			if got := noproxy.Parse(tt.list).Bypass(tt.host, "443"); got != tt.without {
 				t.Errorf("without: got %v, want %v", got, tt.without)
 			}
-			rules, err := tt.opts.Parse(tt.list)
+			rules, err := noproxy.Options{NoImpliedLoopback: true}.Parse(tt.list)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := rules.Bypass(tt.host, tt.port); got != tt.with {
+			if got := rules.Bypass(tt.host, "443"); got != tt.with {
 				t.Errorf("with: got %v, want %v", got, tt.with)
 			}
 		})
 	}
-	names.NoImpliedLoopback = true
-	if rules, _ := names.Parse(""); rules.Bypass("a.localhost", "80") {
-		t.Error("LocalhostNames with NoImpliedLoopback: got a bypass, want none")
-	}
 }
 
-// TestOptionsWithoutEffect compares the code for Rules with options to the one
-// for Rules without.
+// TestOptionsWithoutEffect compares Rules with options to those without.
 func TestOptionsWithoutEffect(t *testing.T) {
 	g := generator{rand.New(rand.NewPCG(5, 6))}
 	for range 4000 {
@@ -112,32 +53,19 @@ func TestOptionsWithoutEffect(t *testing.T) {
 			t.Fatalf("Parse(%q): %v", list, err)
 		}
 		strict, _ := noproxy.Options{Strict: true}.Parse(list)
-		names, _ := noproxy.Options{LocalhostNames: true}.Parse(list)
+		bare, _ := noproxy.Options{NoImpliedLoopback: true}.Parse("localhost,127.0.0.0/8,::1," + list)
 		for range 16 {
 			q := g.question(items)
 			want := plain.Bypass(q.host, q.port)
 			if got := zero.Bypass(q.host, q.port); got != want {
 				t.Errorf("zero Options, %q, %q, %q: got %v, want %v", list, q.host, q.port, got, want)
 			}
-			if got := names.Bypass(q.host, q.port); got != want && !strings.Contains(strings.ToLower(q.host), "localhost") {
-				t.Errorf("Options with LocalhostNames, %q, %q, %q: got %v, want %v", list, q.host, q.port, got, want)
+			if got := bare.Bypass(q.host, q.port); got != want && !strings.Contains(strings.ToLower(q.host), "localhost") {
+				t.Errorf("NoImpliedLoopback, loopback listed, %q, %q, %q: got %v, want %v", list, q.host, q.port, got, want)
 			}
 			if got := strict.Bypass(q.host, q.port); got != want {
 				t.Errorf("strict Options, %q, %q, %q: got %v, want %v", list, q.host, q.port, got, want)
 			}
-		}
-	}
-}
-
-func TestOptionsDoNotAllocate(t *testing.T) {
-	list := "example.com.,10.0.0.0/8:443,*:8443 [2001:db8::1] .svc"
-	rules, err := options(0x7f).Parse(list)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, host := range []string{"www.example.com.", "WWW.EXAMPLE.ORG", "10.0.0.1", "2001:db8::1", "a.localhost"} {
-		if n := testing.AllocsPerRun(100, func() { rules.Bypass(host, "443") }); n != 0 {
-			t.Errorf("Bypass(%q): got %v allocations, want 0", host, n)
 		}
 	}
 }
@@ -212,21 +140,6 @@ func TestStrictAccepts(t *testing.T) {
 		if _, err := (noproxy.Options{Strict: true}).Parse(list); err != nil {
 			t.Errorf("Parse(%q): got %v, want no error", list, err)
 		}
-	}
-}
-
-func TestStrictFollowsOptions(t *testing.T) {
-	all := options(0xff)
-	if _, err := all.Parse("[2001:db8::1] 10.0.0.0/8:443,*:443\nexample.com."); err != nil {
-		t.Errorf("got %v, want no error: every item covers something with these options", err)
-	}
-	_, err := all.Parse("a.com b.com,, c..d ")
-	want := "noproxy: entry 2 \"\": empty\nnoproxy: entry 3 \"c..d\": an empty label"
-	if diff := cmp.Diff(want, fmt.Sprint(err)); diff != "" {
-		t.Errorf("items between spaces and commas (-want +got):\n%s", diff)
-	}
-	if _, err := all.Parse("."); err == nil {
-		t.Error(`got no error for ".", which covers nothing where trailing dots are folded`)
 	}
 }
 
@@ -354,6 +267,5 @@ func FuzzStrict(f *testing.F) {
 			hosts = append(hosts, q)
 		}
 		checkStrict(t, list, hosts)
-		options(0xff).Parse(list)
 	})
 }

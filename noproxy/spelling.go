@@ -70,7 +70,7 @@ func (c Consumer) bestSpelling(item string) spellingResult {
 func (c Consumer) readSpelling(s spelling, item string) spellingResult {
 	r := spellingResult{spelling: s}
 	match, implied := c.newMatcher(strings.Join(s.items, ",")), c.newMatcher("")
-	rules := Options{NoImpliedLoopback: true}.compileRules(item)
+	rules := compileRules(item, true)
 	hit := false
 	for _, p := range itemQuestions(item) {
 		t := newTarget(p.host, p.port)

@@ -8,7 +8,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 
 	"github.com/causewayproject/causeway/controllers"
-	"github.com/causewayproject/causeway/proxyconfig"
 	"github.com/causewayproject/causeway/proxyconfig/propagate"
 )
 
@@ -20,10 +19,8 @@ func ExampleProxyReconciler() {
 	}
 	r := controllers.ProxyReconciler{Config: propagate.Config{
 		Installation: "system/proxy",
-		// In place of cluster-apps-operator: what charts read besides the proxies.
-		Further: func(c propagate.Cluster) (proxyconfig.FurtherValues, error) {
-			return proxyconfig.FurtherValues{ConfigMap: map[string]any{"clusterID": c.Name, "baseDomain": "example.com"}}, nil
-		},
+		// Beside cluster-apps-operator, which writes objects with the names by default.
+		ValuesName: "proxy-values", SystemdName: "machine-proxies",
 	}}
 	if err := r.SetupWithManager(context.Background(), mgr, controller.Options{MaxConcurrentReconciles: 8}); err != nil {
 		log.Fatal(err)

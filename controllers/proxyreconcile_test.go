@@ -21,7 +21,6 @@ import (
 	"github.com/causewayproject/causeway/controllers"
 	"github.com/causewayproject/causeway/internal/test/apitest"
 	"github.com/causewayproject/causeway/noproxy"
-	"github.com/causewayproject/causeway/proxyconfig"
 	"github.com/causewayproject/causeway/proxyconfig/propagate"
 )
 
@@ -396,9 +395,6 @@ func TestProxyValuesName(t *testing.T) {
 	b := newProxyBed(t)
 	b.install(proxy)
 	b.reconciler.Config.ValuesName, b.reconciler.Config.SystemdName = "proxy-values", "machine-proxies"
-	b.reconciler.Config.Further = func(c propagate.Cluster) (proxyconfig.FurtherValues, error) {
-		return proxyconfig.FurtherValues{ConfigMap: map[string]any{"clusterID": c.Name}}, nil
-	}
 	b.Set("secrets", secretWith("org", "one-cluster-values", map[string]any{propagate.LabelManagedBy: "cluster-apps-operator"}, "values", "theirs"))
 	b.Set("clusters", proxiedCluster("org", "one"))
 	b.run()
@@ -412,8 +408,7 @@ func TestProxyValuesName(t *testing.T) {
 		b.Remove(object)
 		b.Until(t, "another", made)
 	}
-	text, _, _ := unstructured.NestedString(b.Get(facts).Object, "data", "values")
-	if !strings.Contains(text, "clusterID: one\n") || b.value(valuesOf, "values") != "theirs" || b.Get(systemd) != nil || b.Wrote("POST events") > 0 {
+	if text := b.value(valuesOf, "values"); text != "theirs" || b.Get(systemd) != nil || b.Wrote("POST events") > 0 {
 		t.Errorf("got\n%s\nand %d Events", text, b.Wrote("POST events"))
 	}
 }

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"sigs.k8s.io/yaml"
 
 	"github.com/causewayproject/causeway/internal/secretname"
 )
@@ -70,10 +71,6 @@ type ClusterValues struct {
 	// does not, as cluster-apps-operator puts its spec back.
 	ValuesName, SystemdName string
 
-	// Further are values of others, which are merged into the documents. The zero
-	// value has none.
-	Further FurtherValues
-
 	// ManagedBy is the value of the label giantswarm.io/managed-by. If "", it is
 	// causeway.
 	ManagedBy string
@@ -103,25 +100,6 @@ const (
 	// proxy.noProxy.
 	LayoutRFC
 )
-
-// FurtherValues are what charts read besides a proxy configuration: where
-// [ClusterValues] writes the objects in place of another operator, they are what
-// that one wrote. They are what encoding/json can marshal, and are only read. A key
-// that is ours too, in whichever of the two documents, is an error unless its value
-// is the same.
-type FurtherValues struct {
-	ConfigMap map[string]any // such as baseDomain, clusterCA, clusterDNSIP, clusterID, provider
-	Secret    map[string]any // such as the credentials for a cloud
-}
-
-// String tells nothing of what the values are.
-func (f FurtherValues) String() string { return "proxyconfig.FurtherValues{(redacted)}" }
-
-// Format writes String, whatever the verb.
-func (f FurtherValues) Format(s fmt.State, _ rune) { _, _ = io.WriteString(s, f.String()) }
-
-// MarshalText returns String: JSON and logs hold no secret.
-func (f FurtherValues) MarshalText() ([]byte, error) { return []byte(f.String()), nil }
 
 // Credentials says where the user info of proxy URLs may go.
 type Credentials int
@@ -188,9 +166,13 @@ func (v ClusterValues) Build() (*ClusterObjects, error) {
 	if err != nil {
 		return nil, err
 	}
-	public, private, err := v.renderValues(inApps)
+	public, err := yaml.Marshal(v.configMapValues())
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("proxyconfig: values: %w", err)
+	}
+	private, err := yaml.Marshal(v.secretValues(inApps))
+	if err != nil {
+		return nil, errors.New("proxyconfig: values: not YAML")
 	}
 	// kubeadm writes them into pods and a DaemonSet of the workload cluster.
 	machine, err := inApps.staticPodKeys()

@@ -1,11 +1,8 @@
 package proxyconfig_test
 
 import (
-	"encoding/json"
 	"errors"
-	"fmt"
 	"maps"
-	"math"
 	"strings"
 	"testing"
 
@@ -134,88 +131,6 @@ func TestGoldenValues(t *testing.T) {
 				t.Error("the second time differs")
 			}
 		})
-	}
-}
-
-// Values of others are merged into the documents, and none of both is lost.
-func TestFurtherValues(t *testing.T) {
-	v := rfcValues(t)
-	v.Further = proxyconfig.FurtherValues{
-		ConfigMap: map[string]any{
-			"baseDomain": "example.com", "clusterID": "mycluster", "bootstrapMode": map[string]any{"enabled": true, "apiServerPodPort": 6443},
-			"cluster": map[string]any{"private": true, "calico": map[string]string{"CIDR": "100.96.0.0/11"}, "kubernetes": map[string]any{"API": map[string]any{"port": int64(9007199254740993)}}},
-		},
-		Secret: map[string]any{"cloud": map[string]any{"password": "SECRET"}},
-	}
-	before := fmt.Sprint(v.Further.ConfigMap)
-	o := must(v.Build())(t)
-	for _, c := range []struct{ got, want string }{
-		{o.ConfigMap.Data["values"], `baseDomain: example.com
-bootstrapMode:
-  apiServerPodPort: 6443
-  enabled: true
-cluster:
-  calico:
-    CIDR: 100.96.0.0/11
-  kubernetes:
-    API:
-      clusterIPRange: 10.96.0.0/12
-      port: 9007199254740993
-    DNS:
-      IP: 10.96.0.10
-  private: true
-  proxy:
-    noProxy: ` + golden + `
-clusterID: mycluster
-`},
-		{string(o.Secret.Data["values"]), "cloud:\n  password: SECRET\n" + strings.ReplaceAll(chartsSecret, "LIST", golden)},
-	} {
-		if diff := cmp.Diff(c.want, c.got); diff != "" {
-			t.Error(diff)
-		}
-	}
-	if got := must(proxyconfig.ReadValues([]byte(o.ConfigMap.Data["values"]), o.Secret.Data["values"]))(t); got != v.Config {
-		t.Errorf("got %v, want %v", got, v.Config)
-	}
-	if after := fmt.Sprint(v.Further.ConfigMap); after != before {
-		t.Errorf("got %s, which was %s", after, before)
-	}
-	if text := fmt.Sprintf("%v %+v %#v %s", v, v.Further, v.Further, must(json.Marshal(v.Further))(t)); strings.Contains(text, "SECRET") {
-		t.Errorf("got %s", text)
-	}
-}
-
-// A key that is ours is not silently lost, nor does it take ours away.
-func TestFurtherValuesInConflict(t *testing.T) {
-	configMap := func(values map[string]any) proxyconfig.FurtherValues {
-		return proxyconfig.FurtherValues{ConfigMap: values}
-	}
-	secret := func(values map[string]any) proxyconfig.FurtherValues {
-		return proxyconfig.FurtherValues{Secret: values}
-	}
-	for _, c := range []struct {
-		name        string
-		further     proxyconfig.FurtherValues
-		field, path string
-	}{
-		{"another value", configMap(map[string]any{"cluster": map[string]any{"calico": map[string]any{"CIDR": "SECRET"}}}), "Further.ConfigMap", "cluster.calico.CIDR is"},
-		{"a text for a section", configMap(map[string]any{"cluster": map[string]any{"kubernetes": "SECRET"}}), "Further.ConfigMap", "cluster.kubernetes is"},
-		{"nothing for a section", configMap(map[string]any{"cluster": nil}), "Further.ConfigMap", "cluster is"},
-		{"the Secret's key in the ConfigMap", configMap(map[string]any{"http_proxy": "SECRET"}), "Further.ConfigMap", "http_proxy is"},
-		{"a list", secret(map[string]any{"env": []any{}}), "Further.Secret", "env is"},
-		{"the ConfigMap's key in the Secret", secret(map[string]any{"cluster": map[string]any{"kubernetes": map[string]any{"DNS": map[string]any{"IP": "SECRET"}}}}),
-			"Further.Secret", "cluster.kubernetes.DNS.IP is"},
-		{"a URL", secret(map[string]any{"cluster": map[string]any{"proxy": map[string]any{"https": "SECRET"}}}), "Further.Secret", "cluster.proxy.https is"},
-		{"no JSON", secret(map[string]any{"SECRET": func() {}}), "Further.Secret", "not an object"},
-		{"no number of JSON", configMap(map[string]any{"SECRET": math.Inf(1)}), "Further.ConfigMap", "not an object"},
-	} {
-		v := rfcValues(t)
-		v.Further = c.further
-		o, err := v.Build()
-		var field *proxyconfig.FieldError
-		if o != nil || !errors.As(err, &field) || field.Field != c.field || !strings.Contains(err.Error(), ": "+c.path) || strings.Contains(err.Error(), "SECRET") {
-			t.Errorf("%s: got error %v, want one of %s for %s", c.name, err, c.field, c.path)
-		}
 	}
 }
 

@@ -1,11 +1,8 @@
 package proxyconfig
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"net/netip"
-	"reflect"
 	"slices"
 	"strings"
 
@@ -87,87 +84,6 @@ func setValue(document map[string]any, text string, path ...string) {
 		document = next
 	}
 	document[path[len(path)-1]] = text
-}
-
-// renderValues returns the documents of the ConfigMap and of the Secret, with the
-// further values in them.
-func (v ClusterValues) renderValues(inCharts Config) (public, private []byte, err error) {
-	var ours, further [2]map[string]any
-	fields := [2]string{"Further.ConfigMap", "Further.Secret"}
-	var errs []error
-	for i, document := range []map[string]any{v.configMapValues(), v.secretValues(inCharts)} {
-		if ours[i], err = plainObject(document); err != nil {
-			return nil, nil, errors.New("proxyconfig: values: not an object of JSON")
-		}
-	}
-	for i, document := range []map[string]any{v.Further.ConfigMap, v.Further.Secret} {
-		if further[i], err = plainObject(document); err != nil {
-			errs = append(errs, fieldErrorf(fields[i], "not an object of JSON"))
-			continue
-		}
-		// Charts get both documents as one, in which the Secret's keys win.
-		for _, document := range ours {
-			if path := conflictingPath(document, further[i]); path != "" {
-				errs = append(errs, fieldErrorf(fields[i], "%s is one of the keys with the proxy configuration, and has another value there; leave it out", path))
-				break
-			}
-		}
-	}
-	if err := errors.Join(errs...); err != nil {
-		return nil, nil, err
-	}
-	var texts [2][]byte
-	for i := range texts {
-		mergeObject(ours[i], further[i])
-		if texts[i], err = yaml.Marshal(ours[i]); err != nil {
-			return nil, nil, errors.New("proxyconfig: values: not YAML")
-		}
-	}
-	return texts[0], texts[1], nil
-}
-
-// plainObject returns what JSON makes of the object. Its errors may quote a value.
-func plainObject(object map[string]any) (map[string]any, error) {
-	text, err := json.Marshal(object)
-	if err != nil {
-		return nil, err
-	}
-	plain := map[string]any{}
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.UseNumber() // a float64 would lose digits
-	return plain, d.Decode(&plain)
-}
-
-// conflictingPath returns the path of a key that both objects have with other values,
-// or "".
-func conflictingPath(a, b map[string]any) string {
-	for key, value := range a {
-		other, both := b[key]
-		if !both || reflect.DeepEqual(value, other) {
-			continue
-		}
-		inA, ok := value.(map[string]any)
-		inB, okB := other.(map[string]any)
-		if !ok || !okB {
-			return key
-		}
-		if path := conflictingPath(inA, inB); path != "" {
-			return key + "." + path
-		}
-	}
-	return ""
-}
-
-// mergeObject adds all of from to an object that has no conflict with it.
-func mergeObject(to, from map[string]any) {
-	for key, value := range from {
-		inTo, ok := to[key].(map[string]any)
-		if inFrom, okFrom := value.(map[string]any); ok && okFrom {
-			mergeObject(inTo, inFrom)
-			continue
-		}
-		to[key] = value
-	}
 }
 
 // checkUnquoted refuses a list that reaches no reader of a chart as it is: chart-operator

@@ -35,8 +35,8 @@
 // values besides the proxies that charts need (baseDomain, clusterCA, clusterDNSIP,
 // clusterID, provider and others), the first where it has a proxy. Beside it, set
 // Config.ValuesName and SystemdName, and name the objects in the spec.extraConfigs of Apps
-// and in KubeadmConfigs; chart-operator's App stays with cluster-apps-operator's. In
-// place of it, Config.Further returns those values. Objects in the shape that this
+// and in KubeadmConfigs; chart-operator's App stays with cluster-apps-operator's.
+// Objects in the shape that this
 // package wrote before it had Config.Layout are written again.
 //
 // A machine that is made before spec.controlPlaneEndpoint is known would always send

@@ -37,11 +37,6 @@ type Config struct {
 	// ValuesName and SystemdName are those of ClusterValues. "cluster-values" and
 	// "systemd-proxy" if empty.
 	ValuesName, SystemdName string
-	// Further, if not nil, returns the values of others for a Cluster, which are merged
-	// into ours. Plan calls it, so several goroutines may. With an error, which must not
-	// hold a secret, nothing is written. A plan is made again after a minute, as what it
-	// reads is not watched. If nil, there are none.
-	Further func(Cluster) (proxyconfig.FurtherValues, error)
 }
 
 // Check returns an error for a Config that no plan can be made with.
@@ -161,7 +156,7 @@ func Plan(cluster Cluster, held Held, config Config) (Action, error) {
 	}
 	user, err := readOverride(held.Override)
 	if err != nil {
-		return p.refusePlan(ReasonOverride, err)
+		return refusePlan(ReasonOverride, err)
 	}
 	values, err := p.mergeLayers(installation, user)
 	if err != nil {
@@ -169,16 +164,13 @@ func Plan(cluster Cluster, held Held, config Config) (Action, error) {
 		if errors.As(err, new(*SourceError)) {
 			reason = ReasonOverride
 		}
-		return p.refusePlan(reason, err)
+		return refusePlan(reason, err)
 	}
 	objects, err := values.Build()
 	if err != nil {
-		return p.refusePlan(ReasonCluster, fmt.Errorf("propagate: Cluster %s/%s: %w", cluster.Namespace, cluster.Name, err))
+		return refusePlan(ReasonCluster, fmt.Errorf("propagate: Cluster %s/%s: %w", cluster.Namespace, cluster.Name, err))
 	}
 	p.tellIgnored(values.Config)
-	if config.Further != nil {
-		p.action.After = recheck
-	}
 	p.planSystemdProxy(objects.SystemdProxy)
 	p.planSecret(held.Secret, objects.Secret)
 	p.planConfigMap(held.ConfigMap, objects.ConfigMap)
@@ -203,12 +195,8 @@ func (p *planner) tellIgnored(c proxyconfig.Config) {
 	}
 }
 
-func (p *planner) refusePlan(reason string, err error) (Action, error) {
-	a := Action{Events: []Event{warningEvent(reason, err)}}
-	if p.config.Further != nil {
-		a.After = recheck
-	}
-	return a, err
+func refusePlan(reason string, err error) (Action, error) {
+	return Action{Events: []Event{warningEvent(reason, err)}}, err
 }
 
 func warningEvent(reason string, err error) Event {
@@ -228,11 +216,6 @@ func (p *planner) mergeLayers(installation proxyconfig.Config, user override) (p
 		Credentials: p.config.Credentials, EnvSecret: p.config.EnvSecret, ManagedBy: p.config.managedBy(),
 		Layout: p.config.Layout, ValuesName: p.config.ValuesName, SystemdName: p.config.SystemdName,
 		PodCIDR: firstNetwork(facts.PodCIDRs), ServiceCIDR: firstNetwork(facts.ServiceCIDRs),
-	}
-	if p.config.Further != nil {
-		if v.Further, err = p.config.Further(p.cluster); err != nil {
-			return v, fmt.Errorf("propagate: Cluster %s/%s: further values: %w", p.cluster.Namespace, p.cluster.Name, err)
-		}
 	}
 	if c := user.credentials; c != nil {
 		// An override must not pass on the installation's credentials.

@@ -1,11 +1,9 @@
 package propagate_test
 
 import (
-	"errors"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -72,50 +70,6 @@ func TestPlanValuesName(t *testing.T) {
 		c.Installation = "a/b"
 		if err := c.Check(); err == nil || !strings.HasPrefix(err.Error(), "propagate: Config."+field+": ") {
 			t.Errorf("%s: got %v", field, err)
-		}
-	}
-}
-
-// What charts need besides comes from the program, and is merged; a conflict with ours
-// stops the Cluster's writes and names the key.
-func TestPlanFurther(t *testing.T) {
-	w := newWorld(t)
-	asked := ""
-	further := proxyconfig.FurtherValues{ConfigMap: map[string]any{"clusterID": "one", "cluster": map[string]any{"private": true}}}
-	w.config.Further = func(c propagate.Cluster) (proxyconfig.FurtherValues, error) {
-		asked = c.Namespace + "/" + c.Name
-		return further, nil
-	}
-	if names, err := w.settle(); err != nil || !slices.Equal(names, all) || asked != "org/one" {
-		t.Errorf("got %v, %v for %s", names, err, asked)
-	}
-	text := w.held.ConfigMap.Data["values"]
-	if !strings.Contains(text, "clusterID: one\n") || !strings.Contains(text, "private: true\n") || !w.got().equal(everywhere(proxy, golden)) {
-		t.Errorf("got\n%s", text)
-	}
-	if action, _ := w.plan(); action.After != time.Minute {
-		t.Errorf("got After %v, want a minute: nothing watches what the function reads", action.After)
-	}
-	further.ConfigMap["clusterID"] = "two"
-	if names, err := w.settle(); err != nil || !slices.Equal(names, []string{"update ConfigMap org/one-cluster-values"}) {
-		t.Errorf("got %v, %v", names, err)
-	}
-	for _, tt := range []struct {
-		name, want string
-		config     func(propagate.Cluster) (proxyconfig.FurtherValues, error)
-	}{
-		{"a conflict", "Further.Secret: cluster.proxy.http is", func(propagate.Cluster) (proxyconfig.FurtherValues, error) {
-			return proxyconfig.FurtherValues{Secret: map[string]any{"cluster": map[string]any{"proxy": map[string]any{"http": canary}}}}, nil
-		}},
-		{"an error", "Cluster org/one: further values: no CA yet", func(propagate.Cluster) (proxyconfig.FurtherValues, error) {
-			return proxyconfig.FurtherValues{}, errors.New("no CA yet")
-		}},
-	} {
-		w.config.Further = tt.config
-		action, err := w.plan()
-		if err == nil || !strings.Contains(err.Error(), tt.want) || len(action.Writes) > 0 || action.After != time.Minute ||
-			len(action.Events) != 1 || action.Events[0].Reason != propagate.ReasonCluster {
-			t.Errorf("%s: got %v and %v, want %q, an Event and no write", tt.name, action, err, tt.want)
 		}
 	}
 }

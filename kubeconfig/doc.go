@@ -31,9 +31,8 @@
 // # In an existing kubeconfig
 //
 // [Merge] puts a Spec, or the part of it that is set, into the kubeconfig of
-// another program or person, and loses nothing of theirs; [NeedsRotation] says
-// what of a kubeconfig is not as the Spec wants it, and [Rotate] renews that, the
-// client certificate at half its life.
+// another program or person, and loses nothing of theirs. With Credentials.CAKey it renews
+// the client certificate at half of its life.
 //
 //	value, err := kubeconfig.Merge(secret.Data[kubeconfig.SecretKey], kubeconfig.Spec{
 //		Route: kubeconfig.Route{ProxyURL: "http://user:password@proxy:3128"},

@@ -74,7 +74,6 @@ func TestDuplicateEntriesKeepSecrets(t *testing.T) {
 		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a-kubeconfig"}, Data: map[string][]byte{kubeconfig.SecretKey: text}}
 		for name, read := range map[string]func() error{
 			"Merge":      func() error { _, err := kubeconfig.Merge(text, kubeconfig.Spec{}); return err },
-			"Rotate":     func() error { _, _, err := kubeconfig.Rotate(text, kubeconfig.Spec{}); return err },
 			"FromSecret": func() error { _, err := kubeconfig.FromSecret(secret); return err },
 			"ReadFile":   func() error { _, err := connect.ReadFile(file); return err },
 			"Cache":      func() error { _, _, err := new(connect.Cache).Get(secret); return err },

@@ -42,8 +42,9 @@ import (
 //     auth-provider. Impersonation (as, as-uid, as-groups, as-user-extra) stays,
 //     without which the user could do more than before; only AuthInfo, a user
 //     entry given whole, replaces it, too. With CAKey, an administrator's
-//     certificate that CA has issued and that is valid is kept (see [Rotate]);
-//     a nil CA then means the present one.
+//     certificate that CA has issued is kept until half of its life is over, of which
+//     more than a year counts as one (as Cluster API has it), or for as long as it is
+//     valid if the CA ends before a new one would. A nil CA then means the present one.
 //   - Route is taken whole: what it leaves open (NoProxy, Header, ProxyTLS) is
 //     removed, since it belonged to another proxy. Direct removes proxy-url. A Tunnel
 //     also sets server and tls-server-name, as in Build.
@@ -60,10 +61,10 @@ func Merge(existing []byte, s Spec) ([]byte, error) {
 	if err := m.check(s); err != nil {
 		return nil, err
 	}
-	if _, err := m.setCluster(); err != nil {
+	if err := m.setCluster(); err != nil {
 		return nil, err
 	}
-	if _, err := m.setUser(false); err != nil {
+	if err := m.setUser(); err != nil {
 		return nil, err
 	}
 	return m.text()

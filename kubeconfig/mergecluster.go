@@ -15,19 +15,18 @@ import (
 	"github.com/causewayproject/causeway/kubeconfig/internal/field"
 )
 
-// mergeChanges are the parts of a cluster entry that setCluster changed.
-type mergeChanges struct{ endpoint, ca, route bool }
-
-func (m *merge) setCluster() (mergeChanges, error) {
-	c := mergeChanges{endpoint: m.setServer(), ca: m.setCA()}
-	name := m.setServerName()
-	proxy := m.setProxyURL()
-	more, beyond, err := m.setExtension(c.endpoint)
-	c.endpoint = c.endpoint || more
-	c.route = name || proxy || beyond
-	return c, err
+func (m *merge) setCluster() error {
+	moved := m.setServer()
+	m.setCA()
+	// A tunnel that has no name to say is verified by that of its server.
+	if name := m.spec.TLSServerName; name != "" || m.spec.Route.Tunnel != nil {
+		m.cluster.TLSServerName = name
+	}
+	m.setProxyURL()
+	return m.setExtension(moved)
 }
 
+// setServer reports whether the server is at another endpoint now.
 func (m *merge) setServer() bool {
 	e := m.spec.Endpoint
 	if (e == Endpoint{}) || e.canonicalEndpoint() == serverEndpoint(m.cluster.Server) {
@@ -63,19 +62,18 @@ func (e Endpoint) canonicalEndpoint() Endpoint {
 	return e
 }
 
-func (m *merge) setCA() bool {
+func (m *merge) setCA() {
 	c := m.cluster
 	if m.ca == nil {
-		return false
+		return
 	}
 	if c.CertificateAuthority == "" && !c.InsecureSkipTLSVerify {
 		if have, err := field.ParseCertificates(c.CertificateAuthorityData); err == nil && sameCertificates(have, m.ca) {
-			return false
+			return
 		}
 	}
 	c.CertificateAuthorityData = field.EncodeCertificates(m.ca)
 	c.CertificateAuthority, c.InsecureSkipTLSVerify = "", false
-	return true
 }
 
 // sameCertificates compares them as sets.
@@ -86,37 +84,25 @@ func sameCertificates(a, b []*x509.Certificate) bool {
 	return !slices.ContainsFunc(a, in(b)) && !slices.ContainsFunc(b, in(a))
 }
 
-func (m *merge) setServerName() bool {
-	name := m.spec.TLSServerName
-	// A tunnel that has no name to say is verified by that of its server.
-	if name == "" && m.spec.Route.Tunnel == nil || name == m.cluster.TLSServerName {
-		return false
+// setProxyURL keeps another spelling of the same URL.
+func (m *merge) setProxyURL() {
+	if m.spec.Route.isZero() {
+		return
 	}
-	m.cluster.TLSServerName = name
-	return true
+	if u, err := dialer.ParseURL(m.cluster.ProxyURL); err != nil || u.String() != m.proxyURL {
+		m.cluster.ProxyURL = m.proxyURL
+	}
 }
 
-func (m *merge) setProxyURL() bool {
-	if m.spec.Route.isZero() || m.cluster.ProxyURL == m.proxyURL {
-		return false
-	}
-	if u, err := dialer.ParseURL(m.cluster.ProxyURL); err == nil && u.String() == m.proxyURL {
-		return false
-	}
-	m.cluster.ProxyURL = m.proxyURL
-	return true
-}
-
-// setExtension reports whether the endpoints changed, and whether the proxy's fields
-// did. An extension that can't be read is an error only if it matters.
-func (m *merge) setExtension(moved bool) (more, route bool, err error) {
+// setExtension takes an extension that can't be read for an error only if it matters.
+func (m *merge) setExtension(moved bool) error {
 	s := m.spec
 	if s.Route.isZero() && s.MoreEndpoints == nil && !moved {
-		return false, false, nil
+		return nil
 	}
 	was, err := entry.ParseExtension(m.current.ClusterName, m.cluster)
 	if err != nil {
-		return false, false, err
+		return err
 	}
 	if was == nil {
 		was = &entry.Extension{}
@@ -134,27 +120,19 @@ func (m *merge) setExtension(moved bool) (more, route bool, err error) {
 		}
 	}
 	is.Endpoints = moreEndpoints(serverEndpoint(m.cluster.Server), endpoints)
-	more = m.putExtension(*was, is)
-	after := is
 	if !s.Route.isZero() {
-		s.Route.writeTo(&after)
+		s.Route.writeTo(&is)
 	}
-	return more, m.putExtension(is, after), nil
-}
-
-// putExtension reports whether is says something else than was, and puts it
-// into the cluster entry if so.
-func (m *merge) putExtension(was, is entry.Extension) bool {
-	before, after := was.Object(), is.Object()
+	after := is.Object()
 	switch {
-	case reflect.DeepEqual(before, after):
-		return false
+	case reflect.DeepEqual(was.Object(), after):
+		return nil
 	case after == nil:
 		delete(m.cluster.Extensions, ExtensionName)
-		return true
+		return nil
 	case m.cluster.Extensions == nil:
 		m.cluster.Extensions = map[string]runtime.Object{}
 	}
 	m.cluster.Extensions[ExtensionName] = after
-	return true
+	return nil
 }

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/causewayproject/causeway/kubeconfig/internal/field"
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
@@ -46,16 +45,14 @@ func (m *merge) effectiveCA() ([]*x509.Certificate, error) {
 	return ca, field.Wrap(m.current.Field("certificate-authority-data"), err)
 }
 
-// setUser says whether the user entry changed. With renew, a certificate is
-// made though there is one that would do.
-func (m *merge) setUser(renew bool) (bool, error) {
+func (m *merge) setUser() error {
 	c := m.spec.Credentials
 	if c.isZero() {
-		return false, nil
+		return nil
 	}
-	next, err := m.wantedUser(renew)
+	next, err := m.wantedUser()
 	if err != nil {
-		return false, err
+		return err
 	}
 	was := m.current.User
 	if samePEM(was.ClientCertificateData, next.ClientCertificateData) && samePEM(was.ClientKeyData, next.ClientKeyData) {
@@ -70,10 +67,10 @@ func (m *merge) setUser(renew bool) (bool, error) {
 	maps.Copy(next.Extensions, was.Extensions)
 	maps.Copy(next.Extensions, given)
 	m.user = next
-	return !equality.Semantic.DeepEqual(was, next), nil
+	return nil
 }
 
-func (m *merge) wantedUser(renew bool) (*clientcmdapi.AuthInfo, error) {
+func (m *merge) wantedUser() (*clientcmdapi.AuthInfo, error) {
 	c := m.spec.Credentials
 	if len(c.CAKey) == 0 {
 		return c.authInfo(nil, m.now)
@@ -82,12 +79,24 @@ func (m *merge) wantedUser(renew bool) (*clientcmdapi.AuthInfo, error) {
 	if err != nil {
 		return nil, err
 	}
-	if chain := certificateOf(m.user); !renew && isAdmin(chain) && checkClientCertificate(chain[0], m.now) == nil && issuedBy(chain, ca, m.now) {
+	issuer, _, err := c.issuer(ca, m.now)
+	if err != nil {
+		return nil, err
+	}
+	chain := certificateOf(m.user)
+	if isAdmin(chain) && checkClientCertificate(chain[0], m.now) == nil && issuedBy(chain, ca, m.now) && !isRenewalDue(chain[0], issuer, m.now) {
 		user := clientcmdapi.NewAuthInfo()
 		user.ClientCertificateData, user.ClientKeyData = m.user.ClientCertificateData, m.user.ClientKeyData
 		return user, nil
 	}
 	return c.signedUser(ca, m.now)
+}
+
+// isRenewalDue reports whether less than half of a certificate's life is left, and one that
+// issuer signs now lasts longer. Certificates often say that they began when their CA did.
+func isRenewalDue(cert, issuer *x509.Certificate, now time.Time) bool {
+	life := min(cert.NotAfter.Sub(cert.NotBefore), adminLife)
+	return cert.NotAfter.Sub(now) < life/2 && endOf(issuer, now).After(cert.NotAfter)
 }
 
 // certificateOf returns the client certificate that user holds, with

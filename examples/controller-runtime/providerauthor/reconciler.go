@@ -92,11 +92,10 @@ func (r *Reconciler) writeSecret(ctx context.Context, cluster *unstructured.Unst
 	case err != nil:
 		return err
 	}
-	// Rotate merges the Spec, and renews the certificate if it has to. All else in the
-	// Secret stays. For a Secret that a control plane makes and renews, take
-	// Merge with a Spec of which only Route is set.
+	// Merge renews the certificate if it has to. All else in the Secret stays. For a Secret
+	// that a control plane makes and renews, take a Spec of which only Route is set.
 	existing := secret.Data[kubeconfig.SecretKey]
-	value, _, err := kubeconfig.Rotate(existing, spec)
+	value, err := kubeconfig.Merge(existing, spec)
 	if err != nil || bytes.Equal(existing, value) {
 		return err
 	}

@@ -294,9 +294,5 @@ func trimInfrastructure(object any) (any, error) {
 	if !ok {
 		return object, nil
 	}
-	kept := trimObject(u, provider.InfrastructureFields()...)
-	for _, path := range conditionPaths {
-		keepConditions(kept, []string{"Ready"}, path...)
-	}
-	return kept, nil
+	return trimObject(u, []string{"status", "apiEndpoints"}), nil
 }

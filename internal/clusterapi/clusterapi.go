@@ -36,21 +36,12 @@ func ConditionsPath(apiVersion string) []string {
 
 // Condition returns a Cluster's condition of the type; nil without one.
 func Condition(cluster *unstructured.Unstructured, conditionType string) *metav1.Condition {
-	var c metav1.Condition
-	found := FindCondition(cluster, conditionType, ConditionsPath(cluster.GetAPIVersion())...)
-	if found == nil || runtime.DefaultUnstructuredConverter.FromUnstructured(found, &c) != nil {
-		return nil
-	}
-	return &c
-}
-
-// FindCondition returns the condition of the type in the list at the path; nil without one.
-func FindCondition(u *unstructured.Unstructured, conditionType string, path ...string) map[string]any {
-	value, _, _ := unstructured.NestedFieldNoCopy(u.Object, path...)
+	value, _, _ := unstructured.NestedFieldNoCopy(cluster.Object, ConditionsPath(cluster.GetAPIVersion())...)
 	list, _ := value.([]any)
 	for _, item := range list {
-		if c, _ := item.(map[string]any); c["type"] == conditionType {
-			return c
+		var c metav1.Condition
+		if m, _ := item.(map[string]any); m["type"] == conditionType && runtime.DefaultUnstructuredConverter.FromUnstructured(m, &c) == nil {
+			return &c
 		}
 	}
 	return nil

@@ -33,12 +33,11 @@ type Cluster struct {
 	Deleting             bool
 	Endpoint             kubeconfig.Endpoint   // zero if not known yet
 	MoreEndpoints        []kubeconfig.Endpoint // the infrastructure object's status.apiEndpoints, beyond Endpoint
-	Infrastructure       *Infrastructure       // nil without an infrastructure object
+	Infrastructure       string                // kind and name of the infrastructure object; empty without one
 	HasControlPlane      bool                  // spec.controlPlaneRef
 	HasTopology          bool                  // spec.topology: a ClusterClass makes its control plane
 	Tunnel               bool                  // LabelTunnel is "true": only agents lead there
 	NamespaceAnnotations map[string]string     // its Namespace's
-	NamespaceUnknown     bool                  // its Namespace was not read yet: Plan waits, since that may have annotations
 	Condition            *metav1.Condition     // its ConditionRoute, unchanged; nil without one
 }
 
@@ -56,11 +55,9 @@ type Secrets struct {
 }
 
 // ReadCluster reads a Cluster of cluster.x-k8s.io/v1beta2 or v1beta1, and of
-// its infrastructure object whether it is ready or has failed, and status.apiEndpoints:
-// objects with host and port, or strings. The first of them is the Endpoint of a Cluster
+// its infrastructure object status.apiEndpoints: objects with host and port, or strings. The first of them is the Endpoint of a Cluster
 // without spec.controlPlaneEndpoint. infrastructure may be nil. The caller adds the
-// Namespace's annotations. Both objects are only read, of the fields that
-// [ClusterFields] and [InfrastructureFields] list.
+// Namespace's annotations, once it has read the Namespace. Both objects are only read.
 //
 // An endpoint that can't be used is an error, such as one whose host has a
 // scheme: the URL that Cluster API makes of it reaches no server. The Cluster
@@ -90,7 +87,7 @@ func ReadCluster(cluster, infrastructure *unstructured.Unstructured) (Cluster, e
 	if infrastructure == nil {
 		return c, nil
 	}
-	c.Infrastructure = readInfrastructure(infrastructure)
+	c.Infrastructure = infrastructure.GetKind() + " " + infrastructure.GetName()
 	c.MoreEndpoints, err = readEndpoints(infrastructure.Object, endpoint)
 	if c.Endpoint == (kubeconfig.Endpoint{}) && len(c.MoreEndpoints) > 0 {
 		c.Endpoint, c.MoreEndpoints = c.MoreEndpoints[0], c.MoreEndpoints[1:]

@@ -70,7 +70,7 @@ func TestReadCluster(t *testing.T) {
 				c.Paused, c.HasControlPlane = true, true
 				c.MoreEndpoints = []kubeconfig.Endpoint{{Host: "2001:db8::1", Port: 6443}, {Host: "b.test", Port: 443}, {Host: "2001:db8::2", Port: 443}}
 				c.Condition = &metav1.Condition{Reason: "Ready"}
-				c.Infrastructure = &provider.Infrastructure{}
+				c.Infrastructure = " "
 			}},
 		{name: "v1beta1's conditions", cluster: clusterObject("v1beta1", object{"controlPlaneEndpoint": endpoint}, object{"conditions": []any{}, "v1beta2": object{"conditions": ready}}),
 			change: func(c *provider.Cluster) {
@@ -122,5 +122,27 @@ func TestReadClusterPausedAndDeleting(t *testing.T) {
 	got, err := provider.ReadCluster(c, nil)
 	if err != nil || !got.Paused || !got.Deleting {
 		t.Errorf("got %+v, %v", got, err)
+	}
+}
+
+func infrastructureObject(status object) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: object{
+		"apiVersion": "infrastructure.cluster.x-k8s.io/v1alpha2", "kind": "MyProviderCluster", "metadata": object{"name": "i1"}, "status": status,
+	}}
+}
+
+// The example of the contract v1alpha2: its first endpoint is the Cluster's.
+func TestFirstEndpoint(t *testing.T) {
+	infra := infrastructureObject(object{"ready": true, "apiEndpoints": []any{
+		object{"host": "example.com", "port": int64(3333)}, object{"host": "example.com", "port": int64(3334)},
+	}})
+	want := []kubeconfig.Endpoint{{Host: "example.com", Port: 3333}, {Host: "example.com", Port: 3334}}
+	c, err := provider.ReadCluster(clusterObject("v1beta2", object{"controlPlaneEndpoint": object{"host": "", "port": int64(0)}}, nil), infra)
+	if err != nil || c.Endpoint != want[0] || !cmp.Equal(c.MoreEndpoints, want[1:]) {
+		t.Errorf("got %v, %v, %v", c.Endpoint, c.MoreEndpoints, err)
+	}
+	bad := clusterObject("v1beta2", object{"controlPlaneEndpoint": object{"host": "https://x", "port": int64(1)}}, nil)
+	if c, err := provider.ReadCluster(bad, infra); err == nil || c.Endpoint.Host != "" {
+		t.Errorf("got %v, %v, want an error of the Cluster's own endpoint", c.Endpoint, err)
 	}
 }

@@ -37,9 +37,8 @@ const (
 	ReasonCorrupted       = "Corrupted"              // the kubeconfig can't be read
 	ReasonNoPrevious      = "NoPreviousRoute"        // AnnotationRollback, and nothing to roll back to
 	ReasonOff             = "Off"
-	ReasonDeleting        = "Deleting"            // nothing is made for a Cluster that goes away
-	ReasonNoNamespace     = "WaitingForNamespace" // its annotations are not known yet
-	ReasonWriteFailed     = "WriteFailed"         // the Secret could not be written, see WriteFailed
+	ReasonDeleting        = "Deleting"    // nothing is made for a Cluster that goes away
+	ReasonWriteFailed     = "WriteFailed" // the Secret could not be written, see WriteFailed
 
 	ReasonCreated    = "KubeconfigCreated"
 	ReasonAdopted    = "KubeconfigAdopted"
@@ -160,9 +159,6 @@ func withoutNumbers(text string) string {
 // setCondition makes v the condition. It adds an Event if neither the Cluster nor
 // the Secret has this status and reason yet.
 func (p *planner) setCondition(v verdict) {
-	if i := p.cluster.Infrastructure; i != nil && i.Failed && v.status != metav1.ConditionTrue {
-		v.message = addSentence(v.message, i.String())
-	}
 	tells := func(c *metav1.Condition) bool { return c != nil && c.Status == v.status && c.Reason == v.reason }
 	before := p.records.condition
 	if before == nil || tells(p.cluster.Condition) && !tells(before) {

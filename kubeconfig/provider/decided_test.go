@@ -4,39 +4,29 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/causewayproject/causeway/kubeconfig"
 	"github.com/causewayproject/causeway/kubeconfig/provider"
 )
 
-// A Namespace that was not read yet may have annotations: nothing is made before.
-func TestNamespaceUnknown(t *testing.T) {
-	inBubble(t, "own", func(t *testing.T, w *world) {
-		w.cluster.HasControlPlane, w.cluster.NamespaceUnknown = false, true
-		w.settle()
-		if w.condition(metav1.ConditionUnknown, provider.ReasonNoNamespace); w.writes != 0 {
-			t.Fatal("written")
-		}
-		w.cluster.NamespaceUnknown = false
-		w.cluster.NamespaceAnnotations[provider.AnnotationProxyURL] = proxyA
-		w.settle()
-		w.proxy(proxyA)
-	})
-	inBubble(t, "decorate", func(t *testing.T, w *world) {
+// The condition names the infrastructure object while the provider waits for it.
+func TestInfrastructureTold(t *testing.T) {
+	inBubble(t, "waiting", func(t *testing.T, w *world) {
+		endpoint := w.cluster.Endpoint
 		w.controlPlane()
-		w.cluster.NamespaceAnnotations[provider.AnnotationProxyURL] = proxyA
-		w.wait(10 * time.Minute)
-		writes := w.writes
-		w.cluster.NamespaceUnknown, w.cluster.NamespaceAnnotations = true, nil
-		w.wait(time.Minute)
-		if w.writes != writes {
-			t.Fatal("written")
+		w.cluster.Endpoint, w.cluster.Infrastructure = kubeconfig.Endpoint{}, "MyProviderCluster i1"
+		for _, want := range []bool{true, false} {
+			w.settle()
+			if m := w.cluster.Condition.Message; strings.Contains(m, "MyProviderCluster i1") != want {
+				t.Errorf("got %q", m)
+			}
+			w.cluster.Endpoint = endpoint
+			w.annotate("proxy-url", proxyA)
 		}
-		w.proxy(proxyA)
 	})
 }
 

@@ -81,9 +81,6 @@ type planner struct {
 
 func (p *planner) makePlan() {
 	switch {
-	case p.cluster.NamespaceUnknown:
-		p.setCondition(verdict{metav1.ConditionUnknown, ReasonNoNamespace, "the Namespace " + p.cluster.Namespace + " is not known yet, nor is what its annotations say"})
-		return
 	case p.settings.Mode == Auto: // it could not be read, and the Secret that there is keeps its route
 		p.settings.Mode = Decorate
 		if managerOf(p.secrets.Kubeconfig) == "" && p.managerOf(p.secrets.Secondary) != "" {
@@ -115,8 +112,8 @@ func (p *planner) makePlan() {
 	switch {
 	case p.cluster.Endpoint == (kubeconfig.Endpoint{}):
 		v := notReady(ReasonNoEndpoint, "the Cluster has no spec.controlPlaneEndpoint yet that can be used")
-		if i := p.cluster.Infrastructure; i != nil && !i.Failed {
-			v.message += ". " + i.String()
+		if p.cluster.Infrastructure != "" {
+			v.message += ". The infrastructure object " + p.cluster.Infrastructure + " says whether it is ready"
 		}
 		p.setCondition(v)
 	case p.fault != nil && !p.managed:

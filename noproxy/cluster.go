@@ -74,22 +74,16 @@ func (e *FieldError) Error() string {
 // List returns the list of the cluster. From of each entry names its field, such as
 // "Cluster.PodCIDRs".
 //
-// The first and the tenth address of each network of services, which are the
-// kubernetes Service and the cluster's DNS, are entries within that network:
-// [List.String] leaves them out, [List.For] writes them for consumers that know no
-// networks.
-//
 // The error joins a [*FieldError] for each entry that is not valid. Then the List is
 // nil, since a cluster does not work with a part of it.
 func (c Cluster) List() (List, error) {
 	var b clusterBuilder
 	domain := c.serviceDomain(&b)
-	services := func() { b.addNetworks("ServiceCIDRs", c.ServiceCIDRs); b.addServiceAddrs(c.ServiceCIDRs) }
 	b.checkSettings(c)
 	switch c.Layout {
 	case GiantSwarm:
 		b.addItems("ServiceDomain", domain)
-		services()
+		b.addNetworks("ServiceCIDRs", c.ServiceCIDRs)
 		b.addNetworks("PodCIDRs", c.PodCIDRs)
 		b.addControlPlane(c.ControlPlaneHosts)
 		b.addNetworks("NodeCIDRs", c.NodeCIDRs)
@@ -102,7 +96,7 @@ func (c Cluster) List() (List, error) {
 		b.addItems("every cluster", "svc")
 		b.addItems("ServiceDomain", domain, domain+".")
 		b.addItems("every cluster", "kubernetes", "kubernetes.default")
-		services()
+		b.addNetworks("ServiceCIDRs", c.ServiceCIDRs)
 		b.addNetworks("PodCIDRs", c.PodCIDRs)
 		b.addNetworks("NodeCIDRs", c.NodeCIDRs)
 		b.addControlPlane(c.ControlPlaneHosts)
@@ -187,28 +181,6 @@ func (b *clusterBuilder) addNetworks(field string, cidrs []string) {
 		b.addItems(field, cidr)
 		if p.Bits() == 0 {
 			b.list[len(b.list)-1].Skipped = "it covers every address of its family"
-		}
-	}
-}
-
-// addServiceAddrs adds the addresses that kubeadm and others give to the kubernetes
-// Service and the DNS.
-func (b *clusterBuilder) addServiceAddrs(cidrs []string) {
-	for _, cidr := range cidrs {
-		cidr = strings.TrimSpace(cidr)
-		p, err := netip.ParsePrefix(cidr)
-		if err != nil || p.Bits() == 0 {
-			continue
-		}
-		addr := p.Masked().Addr()
-		for n := 1; n <= 10; n++ {
-			addr = addr.Next()
-			if !p.Contains(addr) {
-				break
-			}
-			if what := map[int]string{1: "kubernetes Service", 10: "DNS"}[n]; what != "" {
-				b.list = append(b.list, Entry{Text: addr.String(), From: "Cluster.ServiceCIDRs: " + what, Within: cidr})
-			}
 		}
 	}
 }

@@ -3,7 +3,6 @@ package noproxy_test
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 
@@ -40,19 +39,12 @@ func TestGolden(t *testing.T) {
 	if diff := cmp.Diff(golden, mustList(t, giantSwarm()).String()); diff != "" {
 		t.Errorf("List (-want +got):\n%s", diff)
 	}
-	if got, findings := mustList(t, giantSwarm()).For(noproxy.Go); got != golden || len(findings) != 0 {
-		t.Errorf("For(Go): got %q, %v, want the list and no findings", got, findings)
-	}
 	// What another layout would leave out stays, and nothing that is empty is written.
 	c := giantSwarm()
 	c.Extra = []string{"", " 100.64.0.1 ,,example.com", "example.com,"}
 	want := "cluster.local,100.64.0.0/13,100.96.0.0/11,178.170.32.59,100.64.0.1,example.com,example.com,svc,127.0.0.1,localhost"
 	if diff := cmp.Diff(want, mustList(t, c).String()); diff != "" {
 		t.Errorf("List (-want +got):\n%s", diff)
-	}
-	once := strings.Replace(want, "example.com,example.com", "example.com", 1)
-	if got, _ := mustList(t, c).For(noproxy.Go); got != once {
-		t.Errorf("For(Go): got %q, want each once, %q", got, once)
 	}
 	if got, want := mustList(t, noproxy.Cluster{Layout: noproxy.GiantSwarm}).String(), "cluster.local,svc,127.0.0.1,localhost"; got != want {
 		t.Errorf("of nothing: got %q, want %q", got, want)
@@ -115,9 +107,6 @@ func TestClusterProvenance(t *testing.T) {
 		{Text: "kubernetes.default", From: "every cluster"},
 		{Text: "10.96.0.8/12", From: "Cluster.ServiceCIDRs"},
 		{Text: "fd00:2::/125", From: "Cluster.ServiceCIDRs"},
-		{Text: "10.96.0.1", From: "Cluster.ServiceCIDRs: kubernetes Service", Within: "10.96.0.8/12"},
-		{Text: "10.96.0.10", From: "Cluster.ServiceCIDRs: DNS", Within: "10.96.0.8/12"},
-		{Text: "fd00:2::1", From: "Cluster.ServiceCIDRs: kubernetes Service", Within: "fd00:2::/125"},
 		{Text: "::/0", From: "Cluster.NodeCIDRs", Skipped: "it covers every address of its family"},
 		{Text: "10.100.0.1", From: "Cluster.ControlPlaneHosts", Within: "10.96.0.8/12"},
 		{Text: "a.com", From: "Cluster.Extra"},
@@ -177,54 +166,34 @@ noproxy: cluster: PodCIDRs entry 1 "b": ` + network
 	}
 }
 
-// TestClusterFor asks what each consumer makes of what it is given about the
-// hosts that a cluster cannot do without.
-func TestClusterFor(t *testing.T) {
+// TestClusterJVM asks what a JVM makes of what it is given about the hosts that a cluster
+// cannot do without.
+func TestClusterJVM(t *testing.T) {
 	c := noproxy.Cluster{
-		PodCIDRs: []string{"10.244.0.0/16", "fd00:1::/56"}, ServiceCIDRs: []string{"10.96.0.0/12", "fd00:2::/112"}, NodeCIDRs: []string{"192.168.0.0/24"},
+		PodCIDRs: []string{"10.244.0.0/16", "fd00:1::/56"}, ServiceCIDRs: []string{"10.96.0.0/12"}, NodeCIDRs: []string{"192.168.0.0/24"},
 		ControlPlaneHosts: []string{"192.168.0.10", "api.corp.example"}, Cloud: noproxy.AWS, Region: "eu-west-1",
 	}
-	hosts := []string{"localhost", "127.0.0.1", "kubernetes.default.svc", "kubernetes", "dns.kube-system.svc.cluster.local",
-		"a.svc.cluster.local.", "10.96.0.1", "10.96.0.10", "192.168.0.10", "api.corp.example", "169.254.169.254", "ip-10-0-0-1.eu-west-1.compute.internal"}
-	six := []string{"fd00:2::1", "fd00:2::a", "fd00:ec2::254", "::1"}
-	for _, consumer := range noproxy.Consumers() {
-		text, findings := mustList(t, c).For(consumer)
-		for _, host := range slices.Concat(hosts, six) {
-			if consumer == noproxy.Ruby && slices.Contains(six[:3], host) {
-				continue // it knows no IPv6
-			}
-			if !consumer.Bypass(text, host, "https") {
-				t.Errorf("%v, given %q, sends %s through the proxy", consumer, text, host)
-			}
+	text, findings := mustList(t, c).JVM()
+	for _, host := range []string{"localhost", "127.0.0.1", "kubernetes.default.svc", "kubernetes", "dns.kube-system.svc.cluster.local",
+		"a.svc.cluster.local.", "10.96.0.1", "10.96.0.10", "192.168.0.10", "api.corp.example", "169.254.169.254", "ip-10-0-0-1.eu-west-1.compute.internal",
+		"fd00:ec2::254", "::1"} {
+		if !noproxy.JVM.Bypass(text, host, "https") {
+			t.Errorf("a JVM, given %q, sends %s through the proxy", text, host)
 		}
-		for _, host := range []string{"example.com", "8.8.8.1", "8.8.8.254", "10.80.0.1", "2001:db8::1", "metadata.google.internal"} {
-			if consumer.Bypass(text, host, "https") {
-				t.Errorf("%v, given %q, connects directly to %s", consumer, text, host)
-			}
+	}
+	for _, host := range []string{"example.com", "8.8.8.1", "8.8.8.254", "10.80.0.1", "2001:db8::1", "metadata.google.internal"} {
+		if noproxy.JVM.Bypass(text, host, "https") {
+			t.Errorf("a JVM, given %q, connects directly to %s", text, host)
 		}
-		if consumer == noproxy.Go && len(findings) != 0 {
-			t.Errorf("go: got %v, want no findings", findings)
-		}
-		if consumer == noproxy.Wget && len(findings) != 5 {
-			t.Errorf("wget: got %v, want one for each network", findings)
-		}
+	}
+	if len(findings) != 4 {
+		t.Errorf("got %v, want one for each network", findings)
 	}
 }
 
-func TestForWgetWithoutNetworks(t *testing.T) {
-	got, findings := mustList(t, giantSwarm()).For(noproxy.Wget)
-	want := "cluster.local,178.170.32.59,internal.corpdomain.net,example.com,svc,127.0.0.1,localhost,100.64.0.1,100.64.0.10"
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("For (-want +got):\n%s", diff)
-	}
-	if len(findings) != 3 {
-		t.Errorf("got %v, want one for each of three networks", findings)
-	}
-}
-
-func TestForSkipped(t *testing.T) {
-	_, findings := mustList(t, noproxy.Cluster{NodeCIDRs: []string{"0.0.0.0/0"}}).For(noproxy.Go)
-	want := []noproxy.Finding{{Index: 7, Text: "0.0.0.0/0", Consumer: noproxy.Go,
+func TestJVMSkipped(t *testing.T) {
+	_, findings := mustList(t, noproxy.Cluster{NodeCIDRs: []string{"0.0.0.0/0"}}).JVM()
+	want := []noproxy.Finding{{Index: 7, Text: "0.0.0.0/0", Consumer: noproxy.JVM,
 		Does: "is not given it: it covers every address of its family", Write: "it into Extra if that is meant"}}
 	if diff := cmp.Diff(want, findings); diff != "" {
 		t.Errorf("findings (-want +got):\n%s", diff)

@@ -49,15 +49,15 @@
 // # The list of a cluster
 //
 // [Cluster] describes what a Kubernetes cluster must reach directly. Its List names
-// the source of each entry. [Merge] joins lists, and [List.For] writes a list for a
-// program that reads less than Go does.
+// the source of each entry. [Merge] joins lists, and [List.JVM] writes a list for a
+// JVM, whose setting has another form.
 //
 //	list, err := noproxy.Cluster{
 //		PodCIDRs:     []string{"10.244.0.0/16"},
 //		ServiceCIDRs: []string{"10.96.0.0/12"},
 //	}.List()
 //	list = noproxy.Merge(list, noproxy.ParseList(os.Getenv("NO_PROXY"), "environment"))
-//	value, findings := list.For(noproxy.Curl)
+//	value := list.String()
 //
 // Programs disagree about which case of the variable they read first: set both
 // no_proxy and NO_PROXY, to the same value.

@@ -137,18 +137,13 @@ func ExampleCluster_List() {
 	// corp.example is from the installation, within ""
 }
 
-func ExampleList_For() {
-	list, err := noproxy.Cluster{ServiceCIDRs: []string{"10.96.0.0/12"}}.List()
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	value, findings := list.For(noproxy.Wget)
+func ExampleList_JVM() {
+	value, findings := noproxy.ParseList("localhost,.svc,10.0.0.0/8", "flag").JVM()
 	fmt.Println(value)
 	for _, f := range findings {
 		fmt.Println(f)
 	}
 	// Output:
-	// localhost,127.0.0.1,svc,cluster.local,cluster.local.,kubernetes,kubernetes.default,10.96.0.1,10.96.0.10
-	// wget: entry 7 "10.96.0.0/12": cannot be told, and sends https://10.96.0.0/ through the proxy; write the addresses that matter, one by one
+	// localhost|*.localhost|*.svc|10.*
+	// jvm: entry 2 "10.0.0.0/8": is given "10.*", which also covers names that begin with the same numbers; write the addresses one by one if such names must use the proxy
 }

@@ -1,7 +1,6 @@
 package noproxy
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 )
@@ -12,8 +11,7 @@ type Entry struct {
 	From string `json:"from"` // its source, such as "Cluster.PodCIDRs"
 
 	// Within is the text of another entry that covers all that this one covers, as
-	// Go reads it. [List.String] leaves such an entry out. [List.For] writes it for
-	// consumers that can't read the other one. "" if there is no such entry.
+	// Go reads it. [List.String] leaves such an entry out. "" if there is no such entry.
 	Within string `json:"within,omitempty"`
 
 	// Skipped says why no list is given the entry. "" if it is not skipped.
@@ -110,49 +108,24 @@ func (e entry) includes(o entry) bool {
 	return false
 }
 
-// For returns the list in the form that the consumer reads, and a [Finding] for each
-// entry that it can't be told exactly. For the JVM that is a value of
-// http.nonProxyHosts, for all others a value of no_proxy. Findings refer to entries
-// by their index in the List.
+// JVM returns the list as a value of http.nonProxyHosts, and a [Finding] for each entry that
+// a JVM can't be told exactly. Findings refer to entries by their index in the List.
 //
-// Each entry is written in the spelling that the consumer reads best. If the
-// consumer would read it as something else, the entry is left out: then its hosts go
-// through the proxy, which people notice, as they would not notice a connection
-// around the proxy. Two kinds of entries may cover a little more, and get a Finding:
-// some consumers read ".example.com" as the name itself too, and the JVM reads a
-// network as the beginning of a text.
-//
-// An entry within another is written if the consumer can't read the other one. For
-// wget, which knows no networks, this leaves the addresses of the API server and of
-// the DNS.
-//
-// For adds no loopback items, though Go needs none. Lists of a [Cluster] have them.
-func (l List) For(c Consumer) (string, []Finding) {
-	r := renderer{list: l, consumer: c}
+// Each entry is written in the spelling that the JVM reads best. If it would read the entry
+// as something else, that is left out: then its hosts go through the proxy, which people
+// notice, as they would not notice a connection around the proxy. A network of IPv4 may
+// cover a little more, and gets a Finding: the JVM reads it as the beginning of a text.
+func (l List) JVM() (string, []Finding) {
+	r := renderer{list: l}
 	r.shown = redactItems(r.entryTexts())
-	if i := slices.IndexFunc(l, Entry.isEverything); i >= 0 && c.readsStarOnlyAlone() {
-		if len(l) > 1 {
-			r.addFinding(i, "reads it only as the whole list, so the other entries, which add nothing, are left out", "no \"*\"")
-		}
-		return "*", r.findings
+	for i := range l {
+		r.renderEntry(i)
 	}
-	for i, e := range l {
-		if e.Within == "" {
-			r.renderEntry(i)
-		}
-	}
-	for i, e := range l {
-		if e.Within != "" && !r.isCovered(e.Text) {
-			r.renderEntry(i)
-		}
-	}
-	slices.SortStableFunc(r.findings, func(a, b Finding) int { return a.Index - b.Index })
-	return strings.Join(r.items, c.separator()), r.findings
+	return strings.Join(r.items, JVM.separator()), r.findings
 }
 
 type renderer struct {
 	list     List
-	consumer Consumer
 	shown    []string // the texts without credentials
 	items    []string
 	findings []Finding
@@ -176,62 +149,26 @@ func (r *renderer) renderEntry(i int) {
 		r.addFinding(i, "is not given what covers nothing", "it differently: "+reason)
 		return
 	}
-	s := r.consumer.bestSpelling(e.Text)
+	s := JVM.bestSpelling(e.Text)
 	for _, item := range s.items {
 		if !slices.Contains(r.items, item) {
 			r.items = append(r.items, item)
 		}
 	}
-	given := "is given " + s.quoteItems(r.consumer.separator())
+	given := "is given " + s.quoteItems(JVM.separator())
 	switch s.reading {
 	case unusable:
-		r.addFinding(i, "cannot be told"+s.missedText(), r.consumer.spellingAdvice(e.Text))
+		r.addFinding(i, "cannot be told"+s.missedText(), JVM.spellingAdvice(e.Text))
 	case wider:
-		r.addFinding(i, given+", which "+s.wider, r.consumer.narrowAdvice(e.Text))
+		r.addFinding(i, given+", which "+s.wider, "the addresses one by one if such names must use the proxy")
 	case narrower:
-		if s.extra != nil {
-			given += ", which " + s.wider
-		}
-		r.addFinding(i, given+s.missedText(), r.consumer.spellingAdvice(e.Text))
+		r.addFinding(i, given+s.missedText(), JVM.spellingAdvice(e.Text))
 	}
-}
-
-// isCovered reports whether the items so far cover, for the consumer, what an entry
-// covers.
-func (r *renderer) isCovered(text string) bool {
-	match := r.consumer.newMatcher(strings.Join(r.items, ","))
-	rules := compileRules(text, true)
-	for _, p := range itemQuestions(text) {
-		t := newTarget(p.host, p.port)
-		if rules.Bypass(p.host, t.port) && !match(t) {
-			return false
-		}
-	}
-	return true
 }
 
 func (r *renderer) addFinding(i int, does, write string) {
 	if r.shown[i] != r.list[i].Text {
 		does, write = "does not read a URL or credentials", "the host alone"
 	}
-	r.findings = append(r.findings, Finding{Index: i, Text: r.shown[i], Consumer: r.consumer, Does: does, Write: write})
-}
-
-// readsStarOnlyAlone reports whether "*" covers everything only if it is the whole
-// list.
-func (c Consumer) readsStarOnlyAlone() bool {
-	t := newTarget("host.example", "https")
-	return c.newMatcher("*")(t) && !c.newMatcher("a.example,*")(t)
-}
-
-// narrowAdvice returns what to write for an entry that the consumer reads as more.
-func (c Consumer) narrowAdvice(text string) string {
-	if e := parseEntry(text); e.kind == domain {
-		return fmt.Sprintf("the names below %q one by one if the name itself must use the proxy", e.name)
-	}
-	return "the addresses one by one if such names must use the proxy"
-}
-
-func (e Entry) isEverything() bool {
-	return e.Skipped == "" && parseEntry(e.Text).kind == everything
+	r.findings = append(r.findings, Finding{Index: i, Text: r.shown[i], Consumer: JVM, Does: does, Write: write})
 }

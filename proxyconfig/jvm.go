@@ -22,7 +22,7 @@ func (c Config) JVMProperties() ([]Var, []noproxy.Finding, error) {
 	}
 	var vars []Var
 	var errs []error
-	list, findings := noproxy.ParseList(c.NoProxy, "").For(noproxy.JVM)
+	list, findings := noproxy.ParseList(c.NoProxy, "").JVM()
 	socks := ""
 	for _, p := range []struct{ field, prefix, proxy string }{
 		{"HTTPProxy", "http", c.HTTPProxy}, {"HTTPSProxy", "https", c.HTTPSProxy},

@@ -51,8 +51,7 @@ type Merged struct {
 
 	// List is NoProxy with the provenance of each entry: FromInstallation,
 	// FromUser, or what [noproxy.Cluster] says. NoProxy has the addresses that it
-	// marks as within a network, too, since not all programs read networks; but for
-	// those of [noproxy.Cluster]'s Services.
+	// marks as within a network, too, since not all programs read networks.
 	List noproxy.List
 }
 
@@ -112,8 +111,7 @@ func sharedList(l noproxy.List) string {
 	var items []string
 	for _, e := range l {
 		_, err := netip.ParseAddr(e.Text)
-		named := err == nil && strings.Contains(e.Within, "/") && !strings.HasPrefix(e.From, "Cluster.ServiceCIDRs") &&
-			!slices.Contains(items, e.Text)
+		named := err == nil && strings.Contains(e.Within, "/") && !slices.Contains(items, e.Text)
 		if e.Skipped == "" && (e.Within == "" || named) {
 			items = append(items, e.Text)
 		}

@@ -138,7 +138,7 @@ func TestJVM(t *testing.T) {
 	if diff := cmp.Diff(want, got[:len(want)]); diff != "" {
 		t.Error(diff)
 	}
-	list, wantFindings := noproxy.ParseList(c.NoProxy, "").For(noproxy.JVM)
+	list, wantFindings := noproxy.ParseList(c.NoProxy, "").JVM()
 	if diff := cmp.Diff([]proxyconfig.Var{{"http.nonProxyHosts", list}, {"socksNonProxyHosts", list}}, got[len(want):]); diff != "" {
 		t.Error(diff)
 	}

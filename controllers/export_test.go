@@ -60,6 +60,9 @@ func WritesRemembered(writes int) int {
 	return len(l.writes)
 }
 
+// SetProbeTimeout replaces the time that ends a probe.
+func (r *KubeconfigReconciler) SetProbeTimeout(d time.Duration) { r.probeTimeout = d }
+
 // SetKindInterval replaces the time between two searches for kinds.
 func (r *KubeconfigReconciler) SetKindInterval(d time.Duration) { r.kindInterval = d }
 

@@ -2,7 +2,6 @@ package controllers
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"reflect"
@@ -70,9 +69,8 @@ type KubeconfigReconciler struct {
 	// that end in this process, say, and minds candidate.Extension. It returns when ctx
 	// ends, and is called by several goroutines at once.
 	Probe func(ctx context.Context, cluster provider.Cluster, candidate provider.Candidate) probe.Report
-	// ProbeTimeout ends a probe. 15 seconds if 0.
-	ProbeTimeout time.Duration
 
+	probeTimeout time.Duration                                                                      // in tests
 	kindInterval time.Duration                                                                      // in tests
 	plan         func(provider.Cluster, provider.Secrets, provider.Config) (provider.Action, error) // in tests
 }
@@ -84,9 +82,6 @@ type KubeconfigReconciler struct {
 // has ended. Where options has no RateLimiter, the controller waits 100 ms after a first
 // failure, and a minute at most. Namespaces take turns at its workers and probes.
 func (r *KubeconfigReconciler) SetupWithManager(ctx context.Context, mgr manager.Manager, options controller.Options) error {
-	if r.ProbeTimeout < 0 {
-		return errors.New("controllers: KubeconfigReconciler.ProbeTimeout: want no negative time")
-	}
 	if err := r.Config.Check(); err != nil {
 		return err
 	}

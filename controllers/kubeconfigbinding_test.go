@@ -68,7 +68,7 @@ func plannedBed(t *testing.T) *bed {
 	b := newBed(t)
 	b.setPlan(provider.Plan)
 	b.r.Probe = nil
-	b.r.ProbeTimeout = 5 * time.Second
+	b.r.SetProbeTimeout(5 * time.Second)
 	return b
 }
 

@@ -177,7 +177,7 @@ func TestShortLived(t *testing.T) {
 func TestHangingProbes(t *testing.T) {
 	const dead = 300
 	b := newBed(t)
-	b.r.ProbeTimeout = time.Hour
+	b.r.SetProbeTimeout(time.Hour)
 	var hanging sync.WaitGroup
 	hanging.Add(dead)
 	b.setProbe(func(ctx context.Context, c provider.Cluster) probe.Report {
@@ -216,7 +216,7 @@ func TestHangingProbes(t *testing.T) {
 // TestProbeTimeout gives the probe's context an end.
 func TestProbeTimeout(t *testing.T) {
 	b := newBed(t)
-	b.r.ProbeTimeout = time.Millisecond
+	b.r.SetProbeTimeout(time.Millisecond)
 	probes := make(chan struct{}, 8)
 	b.r.Probe = func(ctx context.Context, _ provider.Cluster, _ provider.Candidate) probe.Report {
 		probes <- struct{}{}

@@ -190,7 +190,7 @@ func (k *kubeconfigRun) runProbe(cluster provider.Cluster, key types.NamespacedN
 			k.slots.Leave()
 		}
 	}()
-	limit, cancel := context.WithTimeout(k.ctx, cmp.Or(k.ProbeTimeout, defaultProbeTimeout))
+	limit, cancel := context.WithTimeout(k.ctx, cmp.Or(k.probeTimeout, defaultProbeTimeout))
 	defer cancel()
 	began := time.Now()
 	var report probe.Report

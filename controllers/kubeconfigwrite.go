@@ -184,7 +184,11 @@ func (k *kubeconfigRun) applyCondition(ctx context.Context, u *unstructured.Unst
 	version := ""
 	err := checkScope(ctx, k.mgr.GetAPIReader(), u)
 	if err == nil {
-		version, err = k.patchStatus(ctx, cluster, c, action.Managed)
+		var opts []client.SubResourcePatchOption
+		if action.Managed { // without force, a condition of another manager is a conflict
+			opts = append(opts, client.ForceOwnership)
+		}
+		version, err = applyCondition(ctx, k.writer, u, &c, opts...)
 	}
 	switch {
 	case errors.Is(err, errCacheLate):
@@ -214,24 +218,15 @@ func sameCondition(a, b metav1.Condition) bool {
 	return a.Status == b.Status && a.Reason == b.Reason && a.Message == b.Message && a.ObservedGeneration == b.ObservedGeneration
 }
 
-// patchStatus applies the condition, and returns the Cluster's new resourceVersion.
-// Without force, a condition of another manager is a conflict.
-func (k *kubeconfigRun) patchStatus(ctx context.Context, cluster provider.Cluster, c metav1.Condition, force bool) (string, error) {
-	var opts []client.SubResourcePatchOption
-	if force {
-		opts = append(opts, client.ForceOwnership)
-	}
-	u := k.kind.DeepCopy()
-	u.SetNamespace(cluster.Namespace)
-	u.SetName(cluster.Name)
-	u.SetUID(types.UID(cluster.UID))
-	return applyCondition(ctx, k.writer, u, &c, opts...)
-}
-
-// applyCondition applies the condition to a Cluster of which u has the version, the name and
-// the UID; with that, a Cluster that was created again doesn't get it. nil takes away what
-// this manager of fields has applied before. It returns the new resourceVersion.
-func applyCondition(ctx context.Context, to client.Client, u *unstructured.Unstructured, c *metav1.Condition, opts ...client.SubResourcePatchOption) (string, error) {
+// applyCondition applies the condition to a Cluster, and not to one that was created again
+// under its name. nil takes away what this manager of fields has applied before. It returns
+// the new resourceVersion.
+func applyCondition(ctx context.Context, to client.Client, cluster *unstructured.Unstructured, c *metav1.Condition, opts ...client.SubResourcePatchOption) (string, error) {
+	u := &unstructured.Unstructured{}
+	u.SetGroupVersionKind(cluster.GroupVersionKind())
+	u.SetNamespace(cluster.GetNamespace())
+	u.SetName(cluster.GetName())
+	u.SetUID(cluster.GetUID())
 	if c != nil {
 		entry, err := runtime.DefaultUnstructuredConverter.ToUnstructured(c)
 		if err == nil {

@@ -47,8 +47,6 @@ type PodSecretReconciler struct {
 	Source string
 	// Name is that of the Secrets. If "", none are written.
 	Name string
-	// ManagedBy is [propagate.Config.ManagedBy].
-	ManagedBy string
 	// Namespaces reports whether a namespace is to have the Secret. Required with Name.
 	Namespaces func(proxyconfig.Namespace) bool
 	// Render returns what the Secrets hold, given the Source's configuration; an error
@@ -87,7 +85,7 @@ type podSecretWrite struct {
 
 // Check returns an error that names a field that can't be used.
 func (r *PodSecretReconciler) Check() error {
-	if err := (propagate.Config{Installation: r.Source, ManagedBy: r.ManagedBy}).Check(); err != nil {
+	if err := (propagate.Config{Installation: r.Source}).Check(); err != nil {
 		return fmt.Errorf("controllers: PodSecretReconciler.Source: %w", err)
 	}
 	switch {
@@ -110,7 +108,7 @@ func (r *PodSecretReconciler) SetupWithManager(ctx context.Context, mgr manager.
 	namespace, name, _ := strings.Cut(r.Source, "/")
 	p := &podSecretRun{
 		proxyRun: &proxyRun{
-			ProxyReconciler: ProxyReconciler{Config: propagate.Config{Installation: r.Source, ManagedBy: r.ManagedBy}},
+			ProxyReconciler: ProxyReconciler{Config: propagate.Config{Installation: r.Source}},
 			installation:    types.NamespacedName{Namespace: namespace, Name: name},
 			live:            mgr.GetAPIReader(),
 		},

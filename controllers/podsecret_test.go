@@ -231,7 +231,6 @@ func TestPodSecretCheck(t *testing.T) {
 		"Source":                 {},
 		"want the name":          {Source: "a/b", Name: "A B", Namespaces: proxied},
 		"Namespaces is required": {Source: "a/b", Name: "a"},
-		"ManagedBy":              {Source: "a/b", ManagedBy: "x y"},
 	} {
 		if err := r.Check(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q in it", err, want)

@@ -31,8 +31,10 @@ import (
 const (
 	tunnelController = "tunnel-clusters" // names the controller, and what it writes
 
-	defaultInvitationLife   = 24 * time.Hour
-	defaultInvitationAgents = 16
+	// invitationLife is how long an invitation can be used. After half of it there is a new
+	// one. invitationAgents is how many machines can use it.
+	invitationLife   = 24 * time.Hour
+	invitationAgents = 16
 	// defaultMostEnded is how many tunnels of Clusters that are gone a namespace may have
 	// in the server's namespace, before it gets no new one.
 	defaultMostEnded = 1000
@@ -96,11 +98,6 @@ type TunnelReconciler struct {
 	Environment []string
 	// Image is that of causeway-agent in static pods. If "", there is no static pod.
 	Image string
-	// Life is how long an invitation can be used; after half of it there is a new one. 24
-	// hours if 0.
-	Life time.Duration
-	// Agents is how many machines can use one invitation. 16 if 0.
-	Agents int
 
 	// Namespaces are those whose Clusters are looked after. If empty, all. The manager's
 	// cache must have them, see [CacheOptions].
@@ -128,10 +125,6 @@ func (r *TunnelReconciler) Check() error {
 		return errors.New("controllers: TunnelReconciler.Servers is required")
 	case !ok || len(validation.IsDNS1123Label(namespace)) > 0 || len(validation.IsDNS1123Label(prefix)) > 0:
 		return errors.New("controllers: TunnelReconciler.Records: want NAMESPACE/PREFIX")
-	case r.Life < 0:
-		return errors.New("controllers: TunnelReconciler.Life: want no negative time")
-	case r.Agents < 0:
-		return errors.New("controllers: TunnelReconciler.Agents: want no negative number")
 	}
 	if r.Gateway != "" {
 		settings := provider.Settings{Gateway: r.Gateway}
@@ -165,7 +158,6 @@ func (r *TunnelReconciler) SetupWithManager(ctx context.Context, mgr manager.Man
 		states: newTunnelStates(),
 		events: &eventLog{recorder: mgr.GetEventRecorderFor(tunnelController)},
 	}
-	t.Life, t.Agents = cmp.Or(r.Life, defaultInvitationLife), cmp.Or(r.Agents, defaultInvitationAgents)
 	t.mostEnded = cmp.Or(r.mostEnded, defaultMostEnded)
 	if t.now == nil {
 		t.now = time.Now

@@ -143,7 +143,7 @@ func (t *tunnelRun) reconcileCondition(ctx context.Context, u *unstructured.Unst
 	if err := checkScope(ctx, t.live, u); err != nil {
 		return 0, err
 	}
-	version, err := applyCondition(ctx, t.writer, t.identified(u), &want, client.ForceOwnership)
+	version, err := applyCondition(ctx, t.writer, u, &want, client.ForceOwnership)
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return 0, nil // the Cluster is gone, or another one
 	}
@@ -189,19 +189,10 @@ func (t *tunnelRun) removeCondition(ctx context.Context, u *unstructured.Unstruc
 	if clusterapi.Condition(u, provider.ConditionTunnel) == nil {
 		return nil
 	}
-	_, err := applyCondition(ctx, t.writer, t.identified(u), nil, client.ForceOwnership)
+	_, err := applyCondition(ctx, t.writer, u, nil, client.ForceOwnership)
 	if apierrors.IsConflict(err) {
 		err = nil
 	}
 	t.writer.counts.count(conditionWrites, err)
 	return client.IgnoreNotFound(err)
-}
-
-// identified returns an object that says which Cluster is meant, and no more.
-func (t *tunnelRun) identified(u *unstructured.Unstructured) *unstructured.Unstructured {
-	named := t.kind.DeepCopy()
-	named.SetNamespace(u.GetNamespace())
-	named.SetName(u.GetName())
-	named.SetUID(u.GetUID())
-	return named
 }

@@ -778,7 +778,7 @@ func TestTunnelCheck(t *testing.T) {
 	for field, change := range map[string]func(*controllers.TunnelReconciler){
 		"Server": func(r *controllers.TunnelReconciler) { r.Server = nil }, "Tickets": func(r *controllers.TunnelReconciler) { r.Tickets = nil },
 		"Servers": func(r *controllers.TunnelReconciler) { r.Servers = nil }, "Records": func(r *controllers.TunnelReconciler) { r.Records = "a" },
-		"Life": func(r *controllers.TunnelReconciler) { r.Life = -1 }, "Agents": func(r *controllers.TunnelReconciler) { r.Agents = -1 },
+
 		"Gateway":        func(r *controllers.TunnelReconciler) { r.Gateway = "http://user:canary@gateway:1" },
 		"Environment[1]": func(r *controllers.TunnelReconciler) { r.Environment = []string{"A=b", "C=canary\nd"} },
 	} {

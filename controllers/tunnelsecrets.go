@@ -105,7 +105,7 @@ func (t *tunnelRun) readInvitation(secret, record *corev1.Secret, key types.Name
 	}
 	i.Servers = t.Servers
 	left := i.Expires.Sub(t.now())
-	return i, left <= t.Life+clockSlack && left > t.Life/2+spreadOf(key, t.Life/8)
+	return i, left <= invitationLife+clockSlack && left > invitationLife/2+spreadOf(key, invitationLife/8)
 }
 
 // checkInvitation reports whether the server still takes the invitation: its authority may
@@ -125,7 +125,7 @@ func (t *tunnelRun) checkInvitation(ctx context.Context, key types.NamespacedNam
 
 // invite makes an invitation, and notes its hash in the record before anybody can use it.
 func (t *tunnelRun) invite(ctx context.Context, u *unstructured.Unstructured, record *corev1.Secret) (tunnel.Invitation, error) {
-	i, err := t.Server.InviteAgents(ctx, nameOf(u).String(), t.Agents, t.Life)
+	i, err := t.Server.InviteAgents(ctx, nameOf(u).String(), invitationAgents, invitationLife)
 	if err != nil {
 		t.events.tell(u, u.GetUID(), corev1.EventTypeWarning, reasonInvitation, "no invitation could be made: "+err.Error(), "")
 		return i, fmt.Errorf("invite agents of %s: %w", nameOf(u), err)

@@ -237,9 +237,5 @@ func TestReadSecret(t *testing.T) {
 	if r := (probe.Options{ReadSecret: read}).Run(probeContext(t), config); !r.OK() {
 		t.Error(r.Err())
 	}
-	given := &tls.Config{RootCAs: proxyCA.Pool(), Certificates: []tls.Certificate{proxyCA.Client("me")}}
-	if r := (probe.Options{ProxyTLS: given}).Run(probeContext(t), config); !r.OK() {
-		t.Error(r.Err())
-	}
 	checkFailure(t, probe.Run(probeContext(t), config), failure{probe.PhaseConfig, "in a Secret, which is not read here", "in proxyTLS in place of secret"})
 }

@@ -10,8 +10,8 @@ package probe
 
 import (
 	"context"
-	"crypto/tls"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/causewayproject/causeway/dialer"
@@ -41,18 +41,11 @@ var phaseOrder = [...]Phase{
 	PhaseConfig, PhaseDNS, PhaseTCP, PhaseProxyTLS, PhaseProxyAuth, PhaseConnect, PhaseTLS, PhaseAuth, PhaseReady,
 }
 
+// order is the place of p among the phases.
+func (p Phase) order() int { return slices.Index(phaseOrder[:], p) }
+
 // before reports whether p comes before other.
-func (p Phase) before(other Phase) bool {
-	for _, phase := range phaseOrder {
-		if phase == other {
-			return false
-		}
-		if phase == p {
-			return true
-		}
-	}
-	return false
-}
+func (p Phase) before(other Phase) bool { return p.order() < other.order() }
 
 // Report says which phases to an API server succeed, and which one fails. It
 // holds no secret, and is JSON as it is.
@@ -140,10 +133,6 @@ type Options struct {
 	// proxy, see connect.Options.ReadSecret. If nil, such a kubeconfig fails in
 	// PhaseConfig, unless Plain is set.
 	ReadSecret func(ctx context.Context, namespace, name string) (map[string][]byte, error)
-	// ProxyTLS is for an https proxy, in place of what the extension says of it. Its
-	// ServerName is the proxy's host if it is empty. If nil, the extension counts, and
-	// without it the system's roots. Plain ignores it.
-	ProxyTLS *tls.Config
 }
 
 // Run is the function [Run], with options.
@@ -154,7 +143,7 @@ func (o Options) Run(ctx context.Context, config *clientcmdapi.Config) Report {
 	began := time.Now()
 	ctx, cancel := withDeadline(ctx)
 	defer cancel()
-	r, credentials, err := newRoute(ctx, &route.Options{ReadSecret: o.ReadSecret, ProxyTLS: o.ProxyTLS}, config)
+	r, credentials, err := newRoute(ctx, &route.Options{ReadSecret: o.ReadSecret}, config)
 	if err != nil {
 		return unusableReport(config, time.Since(began), err)
 	}

@@ -138,14 +138,6 @@ func (r *recorder) finish() []Step {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.ended = true
-	slices.SortStableFunc(r.steps, func(a, b Step) int {
-		switch {
-		case a.Phase.before(b.Phase):
-			return -1
-		case b.Phase.before(a.Phase):
-			return 1
-		}
-		return 0
-	})
+	slices.SortStableFunc(r.steps, func(a, b Step) int { return a.Phase.order() - b.Phase.order() })
 	return r.steps
 }

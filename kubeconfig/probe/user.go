@@ -92,50 +92,24 @@ func expiryOf(token string) time.Time {
 	return time.Unix(int64(seconds), 0)
 }
 
-// outdated is what is wrong with credentials whose time has not come, or is
-// over.
-type outdated struct {
-	what  string
-	early bool
-	at    time.Time
-}
-
-func (o *outdated) Error() string {
-	if o.early {
-		return o.what + " is not valid before " + formatMoment(o.at)
-	}
-	return o.what + " expired on " + formatMoment(o.at)
-}
-
 var errBrokenToken = errors.New("the token has a line break or another character that no token has")
 
-// checkDates finds what the API server refuses, unless its clock is another: only when it
-// does refuse.
-func (u userFacts) checkDates(now time.Time) error {
+// refusedFinding returns why the API server has refused the credentials: f, unless their dates
+// say it. It is asked only then, as the API server's clock may be another.
+func (u userFacts) refusedFinding(f finding) finding {
+	const renew = "Get a new kubeconfig from where this one came from; with Cluster API, whoever writes the cluster's kubeconfig Secret no longer renews it."
+	now := time.Now()
 	switch {
 	case u.token && !u.expires.IsZero() && !now.Before(u.expires):
-		return &outdated{what: "the token", at: u.expires}
+		return finding{"the token expired on " + formatMoment(u.expires), renew}
 	case u.cert == nil || u.token || u.basic: // the API server may take those
-		return nil
-	case now.After(u.cert.NotAfter):
-		return &outdated{what: fmt.Sprintf("the client certificate %q", nameOf(u.cert)), at: u.cert.NotAfter}
-	case now.Before(u.cert.NotBefore):
-		return &outdated{what: fmt.Sprintf("the client certificate %q", nameOf(u.cert)), early: true, at: u.cert.NotBefore}
-	}
-	return nil
-}
-
-// refusedFinding returns why the API server has refused the credentials: f, unless their dates say it.
-func (u userFacts) refusedFinding(f finding) finding {
-	err := u.checkDates(time.Now())
-	var o *outdated
-	switch {
-	case !errors.As(err, &o):
 		return f
-	case o.early:
-		return finding{err.Error(), "Set this machine's clock right, or wait until then."}
+	case now.After(u.cert.NotAfter):
+		return finding{fmt.Sprintf("the client certificate %q expired on %s", nameOf(u.cert), formatMoment(u.cert.NotAfter)), renew}
+	case now.Before(u.cert.NotBefore):
+		return finding{fmt.Sprintf("the client certificate %q is not valid before %s", nameOf(u.cert), formatMoment(u.cert.NotBefore)), "Set this machine's clock right, or wait until then."}
 	}
-	return finding{err.Error(), "Get a new kubeconfig from where this one came from; with Cluster API, whoever writes the cluster's kubeconfig Secret no longer renews it."}
+	return f
 }
 
 const pluginAdvice = "Run the plugin's command by hand and mend what it says: it has to be in PATH, logged in, and allowed to reach what it asks."

@@ -9,16 +9,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
-	"github.com/causewayproject/causeway/kubeconfig"
 	"github.com/causewayproject/causeway/kubeconfig/probe"
 )
 
 // Config is the installation's, and what is known at the moment of the plan.
 type Config struct {
-	Name         string                  // this provider's; "causeway" if empty
-	Defaults     Settings                // what annotations do not say
-	KeyAlgorithm kubeconfig.KeyAlgorithm // for the keys that it makes; ECDSA P-256 if empty
-	Interval     time.Duration           // between probes of a route that is in use; a minute if 0; a sixth of it within the grace period
+	Name     string        // this provider's; "causeway" if empty
+	Defaults Settings      // what annotations do not say
+	Interval time.Duration // between probes of a route that is in use; a minute if 0; a sixth of it within the grace period
 
 	Now     time.Time         // required
 	Results map[string]Result // by Candidate.Key
@@ -29,13 +27,6 @@ func (c Config) providerName() string {
 		return "causeway"
 	}
 	return c.Name
-}
-
-func (c Config) keyAlgorithm() kubeconfig.KeyAlgorithm {
-	if c.KeyAlgorithm == "" {
-		return kubeconfig.ECDSAP256
-	}
-	return c.KeyAlgorithm
 }
 
 func (c Config) probeInterval() time.Duration {

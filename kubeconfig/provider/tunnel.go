@@ -43,7 +43,6 @@ const (
 const (
 	agentInvitationFile = "/etc/tunnel-agent/invitation.env"
 	agentUnitFile       = "/etc/systemd/system/tunnel-agent.service"
-	agentPodFile        = "/etc/kubernetes/manifests/tunnel-agent.yaml"
 )
 
 // AgentFiles returns what a KubeadmConfig of control plane machines needs for an agent of
@@ -61,18 +60,6 @@ func AgentFiles(cluster string) *proxyconfig.KubeadmSpec {
 		// A machine whose agent can't start is made all the same, and says so in the
 		// output of the commands: Ignition's script has set -e.
 		PreKubeadmCommands: []string{"systemctl daemon-reload", "systemctl enable --now tunnel-agent.service || true"},
-	}
-}
-
-// AgentPodFiles is AgentFiles for an agent in a static pod, which the kubelet starts beside
-// the API server. The server must know the agent's image.
-func AgentPodFiles(cluster string) *proxyconfig.KubeadmSpec {
-	return &proxyconfig.KubeadmSpec{
-		Files: []proxyconfig.File{
-			agentFile(cluster, agentInvitationFile, KeyAgentInvitation),
-			agentFile(cluster, agentPodFile, KeyAgentPod),
-		},
-		PreKubeadmCommands: []string{},
 	}
 }
 

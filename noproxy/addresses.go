@@ -3,7 +3,6 @@ package noproxy
 import (
 	"cmp"
 	"encoding/binary"
-	"math/bits"
 	"net/netip"
 	"slices"
 	"sort"
@@ -13,8 +12,7 @@ import (
 
 // addrTable holds the addresses of a list.
 type addrTable struct {
-	v4      ipv4Table
-	v6      []span            // sorted and disjoint
+	v4, v6  []span            // sorted and disjoint in Rules
 	onePort map[addrPort]bool // single addresses with a port
 }
 
@@ -24,37 +22,24 @@ type addrPort struct {
 }
 
 func (t *addrTable) contains(n ipNumber, port string) bool {
-	if n.is4() && t.v4.contains(uint32(n.lo)) || !n.is4() && spansContain(t.v6, n) {
-		return true
+	spans := t.v6
+	if n.is4() {
+		spans = t.v4
 	}
-	return len(t.onePort) > 0 && t.onePort[addrPort{n, port}]
+	return spansContain(spans, n) || len(t.onePort) > 0 && t.onePort[addrPort{n, port}]
 }
 
-// addrBuilder collects the spans of an addrTable.
-type addrBuilder struct {
-	v4, v6  []span
-	onePort map[addrPort]bool
-}
-
-func (b *addrBuilder) addSpan(s span, port string) {
+func (t *addrTable) addSpan(s span, port string) {
 	switch {
 	case port != "":
-		if b.onePort == nil {
-			b.onePort = make(map[addrPort]bool)
+		if t.onePort == nil {
+			t.onePort = make(map[addrPort]bool)
 		}
-		b.onePort[addrPort{s.first, port}] = true
+		t.onePort[addrPort{s.first, port}] = true
 	case s.first.is4():
-		b.v4 = append(b.v4, s)
+		t.v4 = append(t.v4, s)
 	default:
-		b.v6 = append(b.v6, s)
-	}
-}
-
-func (b *addrBuilder) build() addrTable {
-	return addrTable{
-		v4:      newIPv4Table(mergeSpans(b.v4)),
-		v6:      slices.Clone(mergeSpans(b.v6)),
-		onePort: b.onePort,
+		t.v6 = append(t.v6, s)
 	}
 }
 
@@ -80,63 +65,6 @@ func mergeSpans(spans []span) []span {
 func spansContain(spans []span, n ipNumber) bool {
 	i := sort.Search(len(spans), func(i int) bool { return !spans[i].last.less(n) })
 	return i < len(spans) && !n.less(spans[i].first)
-}
-
-// ipv4Table is a set of IPv4 addresses. Nearly all addresses in lists are IPv4, so
-// they get a table that takes a quarter of the memory of []span and has an index.
-type ipv4Table struct {
-	spans []span4 // sorted and disjoint
-	// index[i] is the first span that ends at or above the i-th block of
-	// 1<<shift addresses, counted from the first address of the first span.
-	index []uint32
-	shift int
-}
-
-type span4 struct{ first, last uint32 }
-
-// newIPv4Table makes a table of spans that are sorted and disjoint.
-func newIPv4Table(spans []span) ipv4Table {
-	if len(spans) == 0 {
-		return ipv4Table{}
-	}
-	t := ipv4Table{spans: make([]span4, len(spans))}
-	for i, s := range spans {
-		t.spans[i] = span4{uint32(s.first.lo), uint32(s.last.lo)}
-	}
-	// About a block for every two to four spans.
-	size := t.spans[len(spans)-1].last - t.spans[0].first
-	t.shift = max(0, bits.Len32(size)-bits.Len(uint(len(spans)/4)))
-	t.index = make([]uint32, 0, size>>t.shift+2)
-	next := 0
-	for block := range size>>t.shift + 1 {
-		for t.spans[next].last-t.spans[0].first < block<<t.shift {
-			next++
-		}
-		t.index = append(t.index, uint32(next))
-	}
-	t.index = append(t.index, uint32(len(spans)-1))
-	return t
-}
-
-func (t *ipv4Table) contains(n uint32) bool {
-	if len(t.spans) == 0 || n < t.spans[0].first {
-		return false
-	}
-	block := uint64(n-t.spans[0].first) >> t.shift
-	if block+1 >= uint64(len(t.index)) {
-		return false
-	}
-	low, high := t.index[block], t.index[block+1]
-	// Find the first span that ends at n or later.
-	for low < high {
-		mid := low + (high-low)/2
-		if t.spans[mid].last < n {
-			low = mid + 1
-		} else {
-			high = mid
-		}
-	}
-	return t.spans[low].first <= n && n <= t.spans[low].last
 }
 
 // ipNumber is an IP address as a 128-bit integer. An IPv4 address has its

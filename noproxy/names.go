@@ -102,21 +102,8 @@ func isASCII(s string) bool {
 }
 
 // isPlain reports whether s is ASCII without upper-case letters, spaces and control
-// characters, so that it can be compared without conversion. Every Bypass calls it,
-// so it looks at eight bytes at a time.
+// characters, so that it can be compared without conversion.
 func isPlain(s string) bool {
-	const ones = 0x0101010101010101
-	for ; len(s) >= 8; s = s[8:] {
-		w := uint64(s[0]) | uint64(s[1])<<8 | uint64(s[2])<<16 | uint64(s[3])<<24 |
-			uint64(s[4])<<32 | uint64(s[5])<<40 | uint64(s[6])<<48 | uint64(s[7])<<56
-		// Adding 0x80-c to a byte sets its top bit if it is c or more. Only a byte
-		// that is not ASCII carries into the next one, and then w's own top bit is set.
-		upper := (w + (0x80-'A')*ones) &^ (w + (0x80-'Z'-1)*ones)
-		space := ^(w + (0x80-'!')*ones)
-		if (w|upper|space)&(0x80*ones) != 0 {
-			return false
-		}
-	}
 	for i := range len(s) {
 		if c := s[i]; c < '!' || c >= utf8.RuneSelf || 'A' <= c && c <= 'Z' {
 			return false

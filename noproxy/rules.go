@@ -24,18 +24,17 @@ func Parse(list string) *Rules { return compileRules(list, false) }
 
 func compileRules(list string, explicit bool) *Rules {
 	r := &Rules{list: list, explicit: explicit}
-	var addrs addrBuilder
 	for item := range strings.SplitSeq(list, ",") {
 		switch e := parseEntry(item); e.kind {
 		case everything:
 			return &Rules{list: list, everything: true}
 		case addresses:
-			addrs.addSpan(e.span, e.port)
+			r.addrs.addSpan(e.span, e.port)
 		case domain:
 			r.names.addName(e.name, e.port, e.apex)
 		}
 	}
-	r.addrs = addrs.build()
+	r.addrs.v4, r.addrs.v6 = mergeSpans(r.addrs.v4), mergeSpans(r.addrs.v6)
 	return r
 }
 

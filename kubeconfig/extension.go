@@ -1,8 +1,6 @@
 package kubeconfig
 
 import (
-	"strings"
-
 	"github.com/causewayproject/causeway/kubeconfig/internal/entry"
 )
 
@@ -15,7 +13,7 @@ import (
 //	    apiVersion: kubeconfig.causewayproject.github.io/v1
 //	    kind: Route
 //	    endpoints: ["192.0.2.11:6443"]          # after server
-//	    gateway: {cluster: default/prod, zone: tunnel.example}
+//	    gateway: {cluster: default/prod}
 //	    header: {X-Tenant: [blue]}
 //	    noProxy: 10.0.0.0/8
 //	    proxyTLS:
@@ -45,7 +43,7 @@ func (s Spec) extension() entry.Extension {
 func (r Route) writeTo(e *entry.Extension) {
 	e.ProxyTLS, e.Header, e.NoProxy, e.Gateway = r.ProxyTLS.extension(), r.Header, r.NoProxy, nil
 	if r.Tunnel != nil {
-		e.Gateway = &entry.Gateway{Cluster: r.Tunnel.Cluster, Zone: strings.Trim(r.Tunnel.Zone, ".")}
+		e.Gateway = &entry.Gateway{Cluster: r.Tunnel.Cluster}
 	}
 }
 

@@ -78,8 +78,8 @@ func TestBuildExtension(t *testing.T) {
 	}
 	files := head()
 	files["proxyTLS"] = map[string]any{"certificateAuthority": "/ca", "clientCertificate": "/crt", "clientKey": "/key"}
-	zone := head()
-	zone["gateway"] = map[string]any{"cluster": "c", "zone": "zone.test"}
+	tunnel := head()
+	tunnel["gateway"] = map[string]any{"cluster": "c"}
 	for _, test := range []struct {
 		name   string
 		change func(*kubeconfig.Spec)
@@ -91,10 +91,10 @@ func TestBuildExtension(t *testing.T) {
 			s.MoreEndpoints = nil
 			s.Route = kubeconfig.Route{ProxyURL: "https://p.test", ProxyTLS: &kubeconfig.ProxyTLS{CAFile: "/ca", CertificateFile: "/crt", KeyFile: "/key"}}
 		}, files},
-		{"a zone", func(s *kubeconfig.Spec) {
+		{"a tunnel", func(s *kubeconfig.Spec) {
 			s.Endpoint, s.MoreEndpoints = kubeconfig.Endpoint{}, nil
-			s.Route = kubeconfig.Route{Tunnel: &kubeconfig.Tunnel{Gateway: "http://gw", Password: "p", Cluster: "c", Zone: "zone.test."}}
-		}, zone},
+			s.Route = kubeconfig.Route{Tunnel: &kubeconfig.Tunnel{Gateway: "http://gw", Password: "p", Cluster: "c"}}
+		}, tunnel},
 		{"nothing beyond proxy-url", func(s *kubeconfig.Spec) {
 			s.MoreEndpoints = []kubeconfig.Endpoint{s.Endpoint}
 			s.Route = kubeconfig.Route{ProxyURL: "https://p.test", ProxyTLS: &kubeconfig.ProxyTLS{}, Header: map[string][]string{}}

@@ -57,7 +57,7 @@ func invalidSpecs(t testing.TB) []invalidSpec {
 	proxy := func(u string) func(*spec) { return func(s *spec) { s.Route.ProxyURL = u } }
 	tunnel := func(change func(*kubeconfig.Tunnel), host ...string) func(*spec) {
 		return func(s *spec) {
-			t := &kubeconfig.Tunnel{Gateway: "http://gw:3128", User: "u", Password: "ticket", Cluster: "default/prod", Zone: "zone.test"}
+			t := &kubeconfig.Tunnel{Gateway: "http://gw:3128", User: "u", Password: "ticket", Cluster: "default/prod"}
 			if change != nil {
 				change(t)
 			}
@@ -157,10 +157,7 @@ func invalidSpecs(t testing.TB) []invalidSpec {
 		{"no gateway", tunnel(func(t *kubeconfig.Tunnel) { t.Gateway = "" }), "Route.Tunnel.Gateway", "required"},
 		{"gateway scheme", tunnel(func(t *kubeconfig.Tunnel) { t.Gateway = "ftp://gw" }), "Route.Tunnel.Gateway", "not http, https, socks5 or"},
 		{"gateway with user", tunnel(func(t *kubeconfig.Tunnel) { t.Gateway = "http://u:p@gw" }), "Route.Tunnel.Gateway", "belongs into User and Password"},
-		{"zone without cluster", tunnel(func(t *kubeconfig.Tunnel) { t.Cluster = "" }), "Route.Tunnel.Cluster", "required along with Zone"},
-		{"cluster is no name", tunnel(func(t *kubeconfig.Tunnel) { t.Cluster = "a/b/c" }), "Route.Tunnel.Cluster", "NAMESPACE/NAME"},
-		{"zone is no name", tunnel(func(t *kubeconfig.Tunnel) { t.Zone = "a b" }), "Route.Tunnel.Zone", "not a DNS name"},
-		{"no gateway user", tunnel(func(t *kubeconfig.Tunnel) { t.User, t.Cluster, t.Zone = "", "", "" }), "Route.Tunnel.User", "required, or Cluster"},
+		{"no gateway user", tunnel(func(t *kubeconfig.Tunnel) { t.User, t.Cluster = "", "" }), "Route.Tunnel.User", "required, or Cluster"},
 		{"gateway user with colon", tunnel(func(t *kubeconfig.Tunnel) { t.User = "a:b" }), "Route.Tunnel.User", "colon"},
 		{"long ticket for SOCKS", tunnel(func(t *kubeconfig.Tunnel) { t.Gateway, t.Password = "socks5://gw", strings.Repeat("p", 256) }), "Route.Tunnel.User", "255"},
 		{"no gateway password", tunnel(func(t *kubeconfig.Tunnel) { t.Password = "" }), "Route.Tunnel.Password", "required"},
@@ -168,12 +165,10 @@ func invalidSpecs(t testing.TB) []invalidSpec {
 			tunnel(nil)(s)
 			s.Credentials = kubeconfig.Credentials{Token: "ticket\n"}
 		}, "Route.Tunnel.Password", "cluster's token"},
-		{"endpoint beside a zone", func(s *spec) { tunnel(nil)(s); s.Endpoint.Host, s.Endpoint.Port = "api.test", 6443 }, "Endpoint", "Zone"},
-		{"half an endpoint", tunnel(func(t *kubeconfig.Tunnel) { t.Zone = "" }, "x"), "Endpoint.Port", "required"},
+		{"half an endpoint", tunnel(nil, "x"), "Endpoint.Port", "required"},
 
 		{"second endpoint", more(kubeconfig.Endpoint{Host: "b.test", Port: 1}, kubeconfig.Endpoint{Host: "https://b.test", Port: 1}), "MoreEndpoints[1].Host", "scheme"},
 		{"second endpoint's port", more(kubeconfig.Endpoint{Host: "b.test"}), "MoreEndpoints[0].Port", "required"},
-		{"endpoints beside a zone", func(s *spec) { tunnel(nil)(s); s.MoreEndpoints = []kubeconfig.Endpoint{{Host: "b.test", Port: 1}} }, "MoreEndpoints", "Zone"},
 		{"direct and proxy", route(kubeconfig.Route{Direct: true, ProxyURL: "http://proxy"}), "Route", "Direct"},
 		{"direct and tunnel", func(s *spec) { tunnel(nil)(s); s.Route.Direct = true }, "Route", "Direct"},
 		{"no_proxy without proxy", route(kubeconfig.Route{NoProxy: "a.test"}), "Route.NoProxy", "neither ProxyURL nor Tunnel"},

@@ -111,7 +111,7 @@ func (m *merge) setExtension(moved bool) error {
 	endpoints := s.MoreEndpoints
 	switch {
 	case endpoints != nil:
-	case moved && s.Route.Tunnel != nil && s.Endpoint.Host == s.Route.Tunnel.server():
+	case moved && s.Route.Tunnel != nil && s.Endpoint.Host == inCluster:
 		// The present ones belong to the previous server. The gateway doesn't know them.
 	default:
 		for _, text := range was.Endpoints {

@@ -32,7 +32,7 @@ type Spec struct {
 	// infrastructure object's status.apiEndpoints: package connect tries them in
 	// their order when Endpoint can't be reached. Endpoint itself may be among
 	// them, and is not tried twice. They are in the extension: other programs
-	// know only Endpoint. A Tunnel with a Zone takes none.
+	// know only Endpoint.
 	MoreEndpoints []Endpoint
 	// CA holds the PEM certificates that the API server is verified with.
 	// Required, and at least one must be valid now. All of them are written, in
@@ -116,14 +116,10 @@ func (s Spec) Build() (*clientcmdapi.Config, error) {
 
 // checkEndpoint leaves out what a tunnel makes up for.
 func (s Spec) checkEndpoint() error {
-	t := s.Route.Tunnel
-	switch {
-	case t == nil || t.Zone == "" && s.Endpoint != Endpoint{}:
-		return s.Endpoint.check("Endpoint")
-	case s.Endpoint != Endpoint{}:
-		return field.Errorf("Endpoint", "is not for Route.Tunnel.Zone, which names the API server")
+	if s.Route.Tunnel != nil && s.Endpoint == (Endpoint{}) {
+		return nil
 	}
-	return nil
+	return s.Endpoint.check("Endpoint")
 }
 
 func (e Endpoint) check(path string) error {
@@ -135,9 +131,6 @@ func (e Endpoint) check(path string) error {
 }
 
 func (s Spec) checkMoreEndpoints() error {
-	if t := s.Route.Tunnel; t != nil && t.Zone != "" && len(s.MoreEndpoints) > 0 {
-		return field.Errorf("MoreEndpoints", "is not for Route.Tunnel.Zone, which names the API server")
-	}
 	var errs []error
 	for i, e := range s.MoreEndpoints {
 		errs = append(errs, e.check(fmt.Sprintf("MoreEndpoints[%d]", i)))

@@ -2,7 +2,6 @@ package kubeconfig
 
 import (
 	"errors"
-	"fmt"
 	"net/url"
 	"strings"
 
@@ -33,13 +32,9 @@ type Tunnel struct {
 	// as gateway.ByUser wants it. Password is required.
 	User, Password string
 	// Cluster is the tunnel's name of the cluster: "prod", "default/prod". It
-	// may be empty where the gateway knows it from the User.
+	// may be empty where the gateway knows it from the User. For gateway.ByAuthority, set
+	// Spec.Endpoint to the name that says the cluster.
 	Cluster string
-	// Zone is that of gateway.ByAuthority: the kubeconfig's server is then
-	// kubernetes.default.svc.<cluster>.<zone>:443, as in
-	// kubernetes.default.svc.prod.default.tunnel.example. If empty, the
-	// gateway finds the cluster by the User.
-	Zone string
 }
 
 const inCluster = entry.InCluster
@@ -58,8 +53,6 @@ func (r Route) check(c Credentials) error {
 	}
 	return errors.Join(both,
 		field.Wrap("Route.Tunnel.Gateway", t.checkGateway()),
-		field.Wrap("Route.Tunnel.Cluster", t.checkCluster()),
-		field.Wrap("Route.Tunnel.Zone", t.checkZone()),
 		t.checkUser(c),
 		beyond,
 	)
@@ -77,28 +70,6 @@ func (t *Tunnel) checkGateway() error {
 		return errors.New("holds user info: it belongs into User and Password")
 	}
 	return nil
-}
-
-func (t *Tunnel) checkCluster() error {
-	switch {
-	case t.Zone == "": // it is in no name
-		return nil
-	case t.Cluster == "":
-		return fmt.Errorf("%w along with Zone", field.ErrRequired)
-	}
-	for _, part := range strings.SplitN(t.Cluster, "/", 2) {
-		if err := field.CheckNamespace(part); err != nil {
-			return errors.New("want NAME or NAMESPACE/NAME, DNS labels both")
-		}
-	}
-	return nil
-}
-
-func (t *Tunnel) checkZone() error {
-	if t.Zone == "" {
-		return nil
-	}
-	return field.CheckDNSName(strings.Trim(t.Zone, "."))
 }
 
 // checkUser also asks the dialer what the door's protocol can carry.
@@ -138,23 +109,11 @@ func (t *Tunnel) proxyURL() string {
 	return with.String()
 }
 
-// server is the API server's name as the gateway understands it.
-func (t *Tunnel) server() string {
-	if t.Zone == "" {
-		return inCluster
-	}
-	cluster := t.Cluster
-	if namespace, name, ok := strings.Cut(cluster, "/"); ok {
-		cluster = name + "." + namespace
-	}
-	return inCluster + "." + cluster + "." + strings.Trim(t.Zone, ".")
-}
-
 // throughTunnel returns s with what a tunnel leaves open filled in.
 func (s Spec) throughTunnel() Spec {
 	t := s.Route.Tunnel
 	if (s.Endpoint == Endpoint{}) {
-		s.Endpoint = Endpoint{Host: t.server(), Port: 443}
+		s.Endpoint = Endpoint{Host: inCluster, Port: 443}
 	}
 	// kubectl would look for it in an https gateway's certificate, too: not
 	// where it says nothing new.

@@ -28,13 +28,11 @@ func TestBuildTunnel(t *testing.T) {
 		},
 		{
 			"the name says the cluster",
-			kubeconfig.Tunnel{Gateway: "http://gw.test:3128", User: "u", Password: "p@ss", Cluster: "default/prod", Zone: ".zone.test."}, nil,
+			kubeconfig.Tunnel{Gateway: "http://gw.test:3128", User: "u", Password: "p@ss", Cluster: "default/prod"},
+			func(s *kubeconfig.Spec) {
+				s.Endpoint = kubeconfig.Endpoint{Host: "kubernetes.default.svc.prod.default.zone.test", Port: 443}
+			},
 			"https://kubernetes.default.svc.prod.default.zone.test:443", "kubernetes.default.svc", url,
-		},
-		{
-			"a cluster without namespace",
-			kubeconfig.Tunnel{Gateway: "https://gw.test", User: "u", Password: "p@ss", Cluster: "prod", Zone: "zone.test"}, nil,
-			"https://kubernetes.default.svc.prod.zone.test:443", "kubernetes.default.svc", "https://u:p%40ss@gw.test",
 		},
 		{
 			"https: the gateway is verified by its own name", kubeconfig.Tunnel{Gateway: "https://gw.test", User: "u", Password: "p"}, nil,

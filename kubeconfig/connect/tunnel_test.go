@@ -46,8 +46,8 @@ func TestTunnelThroughGateway(t *testing.T) {
 		t.Fatal(err)
 	}
 	spec := kubetest.Spec(api.ca)
-	spec.Endpoint, spec.TLSServerName = kubeconfig.Endpoint{}, "api.test" // what the stand-in is called
-	spec.Route.Tunnel = &kubeconfig.Tunnel{Gateway: "http://" + l.Addr().String(), User: user, Password: password, Cluster: cluster, Zone: "zone.test"}
+	spec.Endpoint, spec.TLSServerName = kubeconfig.Endpoint{Host: "kubernetes.default.svc.prod.default.zone.test", Port: 443}, "api.test" // what the stand-in is called
+	spec.Route.Tunnel = &kubeconfig.Tunnel{Gateway: "http://" + l.Addr().String(), User: user, Password: password, Cluster: cluster}
 	config, err := spec.Build()
 	if err != nil {
 		t.Fatal(err)

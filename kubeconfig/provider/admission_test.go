@@ -81,15 +81,6 @@ func TestRestoreRoute(t *testing.T) {
 			w.wait(12 * time.Minute)
 			w.server("https://tunnel.svc:6443")
 		},
-		"tunnel zone": func(w *world) {
-			w.controlPlane()
-			w.annotate("gateway", "http://gw.test:3128")
-			w.annotate("route-secret", "route")
-			w.annotate("tunnel-zone", "tunnel.test")
-			w.route("route", map[string]string{"username": "u", "password": canary, "gateway": "http://gw.test:3128"})
-			w.wait(12 * time.Minute)
-			w.server("https://kubernetes.default.svc.c1.clusters.tunnel.test:443")
-		},
 		"own": func(w *world) {
 			w.cluster.HasControlPlane = false
 			w.annotate("proxy-url", proxyA)

@@ -13,7 +13,6 @@ const (
 	AnnotationProxyURL      = Prefix + "proxy-url"       // without user info: that is in the Secret; "direct" for none
 	AnnotationGateway       = Prefix + "gateway"         // a tunnel's gateway: Route.Tunnel.Gateway
 	AnnotationTunnelCluster = Prefix + "tunnel-cluster"  // Route.Tunnel.Cluster; namespace/name if empty
-	AnnotationTunnelZone    = Prefix + "tunnel-zone"     // Route.Tunnel.Zone
 	AnnotationRouteSecret   = Prefix + "route-secret"    // name of a Secret in the annotated Cluster's or Namespace's namespace
 	AnnotationNoProxy       = Prefix + "no-proxy"        // a no_proxy list: a Cluster whose API server is on it is reached directly
 	AnnotationTLSServerName = Prefix + "tls-server-name" // Spec.TLSServerName

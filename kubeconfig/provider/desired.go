@@ -77,7 +77,7 @@ func (p *planner) proxyRoute(proxy string, secret *corev1.Secret) (kubeconfig.Ro
 	case s.Gateway != "":
 		proxy = s.Gateway
 		route = kubeconfig.Route{Tunnel: &kubeconfig.Tunnel{
-			Gateway: s.Gateway, User: user, Password: password, Cluster: s.TunnelCluster, Zone: s.TunnelZone,
+			Gateway: s.Gateway, User: user, Password: password, Cluster: s.TunnelCluster,
 		}}
 	case proxy == "":
 		return kubeconfig.Route{}, nil
@@ -220,15 +220,10 @@ func (p *planner) mergeSpec(natural string) (*kubeconfig.Spec, error) {
 		spec.Route = kubeconfig.Route{Direct: true}
 	}
 	p.direct = spec.Route.Direct
-	zone := spec.Route.Tunnel != nil && spec.Route.Tunnel.Zone != ""
 	switch {
 	case s.Mode == Rewrite && hasPath(natural):
 		return nil, s.layers.errorf(AnnotationServer, "takes the place of the kubeconfig's server, which has a path that would be lost: want another mode than rewrite")
-	case zone && hasPath(natural):
-		return nil, s.layers.errorf(AnnotationTunnelZone, "names another server than the kubeconfig's, which has a path that would be lost: want a proxy-url")
-	case zone && s.Mode == Rewrite:
-		return nil, s.layers.errorf(AnnotationTunnelZone, "names the server itself: want another mode than rewrite")
-	case spec.Route.Tunnel != nil && !zone && s.Mode != Rewrite:
+	case spec.Route.Tunnel != nil && s.Mode != Rewrite:
 		e, err := parseServer(server)
 		if err != nil {
 			return nil, s.layers.errorf(AnnotationGateway, "the kubeconfig's server %w, for the tunnel's agent to dial; a server with a path needs a proxy-url", err)
@@ -236,7 +231,7 @@ func (p *planner) mergeSpec(natural string) (*kubeconfig.Spec, error) {
 		spec.Endpoint = e
 	}
 	nothing := !proxied && !spec.Route.Direct && spec.TLSServerName == ""
-	if s.Mode != Rewrite && !zone && (!nothing || s.Mode == Own) {
+	if s.Mode != Rewrite && (!nothing || s.Mode == Own) {
 		spec.MoreEndpoints = p.cluster.MoreEndpoints
 	}
 	if nothing && len(spec.MoreEndpoints) == 0 {
@@ -257,10 +252,6 @@ func (p *planner) annotationError(err error) error {
 		annotation = AnnotationProxyURL
 	case name == "Route.Tunnel.Gateway":
 		annotation = AnnotationGateway
-	case name == "Route.Tunnel.Cluster":
-		annotation = AnnotationTunnelCluster
-	case name == "Route.Tunnel.Zone":
-		annotation = AnnotationTunnelZone
 	case strings.HasPrefix(name, "Route."):
 		annotation = AnnotationRouteSecret
 	case name == "TLSServerName":

@@ -149,7 +149,6 @@ func TestRouteKept(t *testing.T) {
 	inBubble(t, "a tunnel's gateway", func(t *testing.T, w *world) {
 		w.controlPlane()
 		w.annotate("gateway", "http://gw.test:3128")
-		w.annotate("tunnel-zone", "tunnel.test")
 		w.annotate("route-secret", "route")
 		w.route("route", map[string]string{"username": "u", "password": canary, "gateway": "http://gw.test:3128"})
 		w.wait(10 * time.Minute)

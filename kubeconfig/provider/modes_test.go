@@ -159,25 +159,19 @@ func TestModes(t *testing.T) {
 			t.Errorf("got tls-server-name %q", got)
 		}
 	})
-	for _, annotation := range []string{"server", "tunnel-zone"} {
-		inBubble(t, "a server with a path, and "+annotation, func(t *testing.T, w *world) {
-			w.controlPlane()
-			w.edit(func(c *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) { c.Server += "/k8s/clusters/c-1" })
-			w.route("route", map[string]string{"username": "u", "password": "p", "gateway": "http://gw.test:3128"})
-			w.annotate("route-secret", "route")
-			w.annotate(annotation, "gateway.tunnel.test:6443")
-			if annotation == "server" {
-				w.annotate("mode", "rewrite")
-			} else {
-				w.annotate(annotation, "tunnel.test")
-			}
-			w.settle()
-			w.condition(metav1.ConditionFalse, provider.ReasonInvalidSettings)
-			w.message(annotation)
-			w.message("a path that would be lost")
-			w.server(endpointA + "/k8s/clusters/c-1")
-		})
-	}
+	inBubble(t, "a server with a path", func(t *testing.T, w *world) {
+		w.controlPlane()
+		w.edit(func(c *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) { c.Server += "/k8s/clusters/c-1" })
+		w.route("route", map[string]string{"username": "u", "password": "p", "gateway": "http://gw.test:3128"})
+		w.annotate("route-secret", "route")
+		w.annotate("server", "gateway.tunnel.test:6443")
+		w.annotate("mode", "rewrite")
+		w.settle()
+		w.condition(metav1.ConditionFalse, provider.ReasonInvalidSettings)
+		w.message("server")
+		w.message("a path that would be lost")
+		w.server(endpointA + "/k8s/clusters/c-1")
+	})
 	inBubble(t, "tunnel", func(t *testing.T, w *world) {
 		w.controlPlane()
 		w.annotate("gateway", "http://gw.test:3128")
@@ -188,9 +182,6 @@ func TestModes(t *testing.T) {
 		w.settle()
 		w.server(endpointA)
 		w.proxy("http://u:" + canary + "@gw.test:3128")
-		w.annotate("tunnel-zone", "tunnel.test")
-		w.settle()
-		w.server("https://kubernetes.default.svc.c1.clusters.tunnel.test:443")
 		w.annotate("proxy-url", "direct")
 		delete(w.cluster.Annotations, provider.AnnotationGateway)
 		w.settle()
@@ -414,7 +405,6 @@ func TestCreatedHandedBack(t *testing.T) {
 		inBubble(t, name, func(t *testing.T, w *world) {
 			w.cluster.HasControlPlane = false
 			w.annotate("gateway", "http://gw.test:3128")
-			w.annotate("tunnel-zone", "tunnel.test")
 			w.annotate("route-secret", "route")
 			w.route("route", map[string]string{"username": "u", "password": canary, "gateway": "http://gw.test:3128"})
 			w.settle()

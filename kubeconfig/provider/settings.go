@@ -55,7 +55,6 @@ type Settings struct {
 	ProxyURL      string // without user info; Direct for none
 	Gateway       string
 	TunnelCluster string
-	TunnelZone    string
 	RouteSecret   string // "namespace/name"
 	NoProxy       string
 	TLSServerName string
@@ -81,7 +80,7 @@ const whereDefaults = "Config.Defaults"
 // settingFields are the fields of Settings that stand for annotations.
 var settingFields = map[string]string{
 	AnnotationMode: "Mode", AnnotationProxyURL: "ProxyURL", AnnotationGateway: "Gateway", AnnotationTunnelCluster: "TunnelCluster",
-	AnnotationTunnelZone: "TunnelZone", AnnotationRouteSecret: "RouteSecret", AnnotationNoProxy: "NoProxy",
+	AnnotationRouteSecret: "RouteSecret", AnnotationNoProxy: "NoProxy",
 	AnnotationTLSServerName: "TLSServerName", AnnotationServer: "Server", AnnotationSecondary: "SecondaryName", AnnotationGrace: "Grace",
 }
 
@@ -148,7 +147,7 @@ func resolveSettings(cluster Cluster, config Config) (resolved, error) {
 	case proxy < len(l):
 		both = l.errorf(AnnotationGateway, "stands beside proxy-url: want one of them")
 	}
-	r.TunnelCluster, r.TunnelZone = l.nearestValue(AnnotationTunnelCluster), l.nearestValue(AnnotationTunnelZone)
+	r.TunnelCluster = l.nearestValue(AnnotationTunnelCluster)
 	r.NoProxy, r.TLSServerName = l.nearestValue(AnnotationNoProxy), l.nearestValue(AnnotationTLSServerName)
 	r.Server, r.SecondaryName = l.nearestValue(AnnotationServer), l.nearestValue(AnnotationSecondary)
 	if tunneled && l.findLayer(AnnotationNoProxy) > 0 { // it may lead directly
@@ -276,8 +275,8 @@ func (r *resolved) checkValues(Cluster) error {
 func (s Settings) asAnnotations() map[string]string {
 	m := map[string]string{
 		AnnotationMode: string(s.Mode), AnnotationProxyURL: s.ProxyURL, AnnotationGateway: s.Gateway,
-		AnnotationTunnelCluster: s.TunnelCluster, AnnotationTunnelZone: s.TunnelZone,
-		AnnotationRouteSecret: s.RouteSecret, AnnotationNoProxy: s.NoProxy, AnnotationTLSServerName: s.TLSServerName,
+		AnnotationTunnelCluster: s.TunnelCluster,
+		AnnotationRouteSecret:   s.RouteSecret, AnnotationNoProxy: s.NoProxy, AnnotationTLSServerName: s.TLSServerName,
 		AnnotationServer: s.Server, AnnotationSecondary: s.SecondaryName,
 	}
 	if s.Grace != 0 {

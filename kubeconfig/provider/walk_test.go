@@ -73,8 +73,6 @@ var walk = []func(*world){
 	func(w *world) { delete(w.cluster.Annotations, provider.AnnotationProxyURL) },
 	func(w *world) { w.annotate("gateway", "http://gw.test:3128") },
 	func(w *world) { delete(w.cluster.Annotations, provider.AnnotationGateway) },
-	func(w *world) { w.annotate("tunnel-zone", "tunnel.test") },
-	func(w *world) { delete(w.cluster.Annotations, provider.AnnotationTunnelZone) },
 	func(w *world) {
 		w.annotate("route-secret", "route")
 		w.route("route", map[string]string{"username": "u", "password": canary})

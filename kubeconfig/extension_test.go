@@ -3,6 +3,7 @@ package kubeconfig_test
 import (
 	"encoding/base64"
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -171,4 +172,15 @@ func restOf(t *testing.T, config *clientcmdapi.Config) *rest.Config {
 		t.Fatal(err)
 	}
 	return c
+}
+
+// A zone, which older versions wrote, is read and kept.
+func TestMergeKeepsZone(t *testing.T) {
+	spec := kubetest.Spec(pki.NewCAWith(nil, nil))
+	spec.Route = kubeconfig.Route{Tunnel: &kubeconfig.Tunnel{Gateway: "http://gw", Password: "p", Cluster: "c"}}
+	existing := strings.Replace(string(built(t, spec)), "cluster: c\n", "cluster: c\n          zone: zone.test\n", 1)
+	got := merged(t, []byte(existing), kubeconfig.Spec{MoreEndpoints: []kubeconfig.Endpoint{{Host: "b.test", Port: 1}}})
+	if text := string(got); !strings.Contains(text, "zone: zone.test") || !strings.Contains(text, "b.test:1") {
+		t.Errorf("got\n%s", text)
+	}
 }

@@ -1,8 +1,8 @@
 package provider
 
 import (
+	"regexp"
 	"strings"
-	"unicode"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -138,23 +138,10 @@ func (p *planner) newCondition(v verdict, before *metav1.Condition) *metav1.Cond
 	return c
 }
 
+var numbers = regexp.MustCompile(`\p{Nd}+`)
+
 // withoutNumbers replaces each number by one #.
-func withoutNumbers(text string) string {
-	var b strings.Builder
-	digits := false
-	for _, r := range text {
-		if unicode.IsDigit(r) {
-			if !digits {
-				b.WriteByte('#')
-			}
-			digits = true
-			continue
-		}
-		digits = false
-		b.WriteRune(r)
-	}
-	return b.String()
-}
+func withoutNumbers(text string) string { return numbers.ReplaceAllString(text, "#") }
 
 // setCondition makes v the condition. It adds an Event if neither the Cluster nor
 // the Secret has this status and reason yet.

@@ -39,7 +39,7 @@ type Extension struct {
 // changes nothing of the route.
 type Gateway struct {
 	Cluster string `json:"cluster,omitempty"`
-	Zone    string `json:"zone,omitempty"` // written until now
+	Zone    string `json:"zone,omitempty"` // older versions wrote it
 }
 
 // ProxyTLS is kubeconfig.ProxyTLS.

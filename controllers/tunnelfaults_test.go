@@ -121,6 +121,31 @@ func TestTunnelGone(t *testing.T) {
 		b.change(func() { b.fail = nil })
 		b.Until(t, "the end", func() bool { return b.Get(agentSecret("one")) == nil && len(b.records()) == 0 })
 	})
+	t.Run("by a leader whose record is old", func(t *testing.T) {
+		b := newTunnelBed(t)
+		one := b.labelled("one")
+		b.runTunnel(t)
+		b.settled("one")
+		tried := make(chan struct{}, 1)
+		b.SetFault(func(r *http.Request) int {
+			if r.Method != http.MethodPut || !strings.Contains(r.URL.Path, "/system/secrets/") {
+				return 0
+			}
+			select {
+			case tried <- struct{}{}:
+			default:
+			}
+			return http.StatusConflict
+		})
+		b.Remove(one)
+		<-tried
+		<-tried
+		if b.read(func() bool { return b.revoked["a/one"] > 0 }) {
+			t.Error("revoked by a record that another leader has written since")
+		}
+		b.SetFault(nil)
+		b.Until(t, "the end", func() bool { return b.Get(agentSecret("one")) == nil && len(b.records()) == 0 })
+	})
 	t.Run("while nobody looks", func(t *testing.T) {
 		b := newTunnelBed(t)
 		one := b.labelled("one")

@@ -45,6 +45,7 @@ const (
 	recordToken   = "token"   // the hash of the last token, in hex
 	recordUID     = "uid"     // the Cluster's: what is deleted once it is gone has that owner
 	recordSelf    = "self"    // the record's own UID: one that was restored has another
+	recordEnding  = "ending"  // the tunnel is being ended
 	recordMoved   = "moved"   // when the Cluster went while it was paused; without it, it did not
 )
 
@@ -202,6 +203,13 @@ func (t *tunnelRun) formerCluster(key types.NamespacedName, record *corev1.Secre
 // gone: they may be restored before it.
 func (t *tunnelRun) endTunnel(ctx context.Context, u *unstructured.Unstructured, record *corev1.Secret) error {
 	key, cluster := nameOf(u), ownerOf(u)
+	// A leader that was frozen may have an old record. Its write fails, and what another leader
+	// has made for a new Cluster of the name stays.
+	record = record.DeepCopy()
+	record.Data = mergeInto(record.Data, map[string][]byte{recordEnding: []byte("true")})
+	if err := t.writer.write(ctx, record); err != nil {
+		return err
+	}
 	if err := t.Server.EndCluster(ctx, key.String(), ticketLife); err != nil {
 		return fmt.Errorf("revoke the agents of %s: %w", key, err)
 	}

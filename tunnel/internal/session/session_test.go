@@ -210,6 +210,7 @@ func TestSlowControl(t *testing.T) {
 		dialer, acceptor := newPairOn(t, near, far)
 		acceptor.Send(wire.New(wire.MsgPayload).AddBytes(wire.TagData, make([]byte, wire.MaxBody-6)))
 		time.Sleep(4 * time.Minute)
+		synctest.Wait()
 		if dialer.Closed() || len(dialer.events) != 1 {
 			t.Errorf("got %q, closed: %t, by %v; want the payload", dialer.events, dialer.Closed(), dialer.cause)
 		}

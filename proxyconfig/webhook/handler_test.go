@@ -2,6 +2,7 @@ package webhook_test
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -271,5 +272,59 @@ func BenchmarkHandler(b *testing.B) {
 		if w := post(h, body); w.Code != http.StatusOK {
 			b.Fatal(w.Code)
 		}
+	}
+}
+
+// TestHasSecret: a pod does not wait for a Secret that is not there, and the next one has it.
+func TestHasSecret(t *testing.T) {
+	there := map[string]bool{}
+	h, _ := recorder(injector(t, opts), webhook.Options{HasSecret: func(namespace, secret, key string) bool {
+		if namespace != "default" || secret == "" || key == "" {
+			t.Errorf("asked for %q, %q, %q", namespace, secret, key)
+		}
+		return there[key]
+	}})
+	pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "bare"}}}}
+	keys := map[string]bool{}
+	for _, wait := range []bool{false, true} {
+		req := creation(t, pod)
+		found := 0
+		for _, v := range patched(t, req.Object.Raw, ask(t, h, req).Patch).Spec.Containers[0].Env {
+			if v.ValueFrom == nil {
+				continue
+			}
+			from := v.ValueFrom.SecretKeyRef
+			found, keys[from.Key] = found+1, true
+			if optional := from.Optional != nil && *from.Optional; optional == wait {
+				t.Errorf("%s: got optional %t while the Secret is there: %t", v.Name, optional, wait)
+			}
+		}
+		if found == 0 {
+			t.Fatal("got no reference to a Secret")
+		}
+		there = keys
+	}
+}
+
+// TestReviewFunc: a review of another webhook is an HTTP handler, too.
+func TestReviewFunc(t *testing.T) {
+	review := webhook.ReviewFunc(func(_ context.Context, req *webhook.Request) ([]webhook.Operation, error) {
+		if req.Namespace == "broken" {
+			return nil, io.ErrUnexpectedEOF
+		}
+		return []webhook.Operation{{Op: "add", Path: "/metadata/labels", Value: map[string]string{"a": "b"}}}, nil
+	})
+	req := creation(t, &corev1.Pod{})
+	if got := patched(t, req.Object.Raw, ask(t, review, req).Patch); got.Labels["a"] != "b" {
+		t.Errorf("got the labels %v, want those of the patch", got.Labels)
+	}
+	req.Namespace = "broken"
+	if w := post(review, reviewOf(t, req)); w.Code != http.StatusInternalServerError || !strings.Contains(w.Body.String(), "unexpected EOF") {
+		t.Errorf("got %d, %s; want 500 and the error", w.Code, w.Body)
+	}
+	w := httptest.NewRecorder()
+	review.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
+	if w.Code != http.StatusMethodNotAllowed || w.Header().Get("Allow") != http.MethodPost {
+		t.Errorf("got %d, Allow %q; want 405 and POST", w.Code, w.Header().Get("Allow"))
 	}
 }

@@ -144,6 +144,9 @@ func TestSetPhaseErrors(t *testing.T) {
 		{"bytes that are not UTF-8", off, "Sidecar.Cluster has bytes that are not UTF-8", func(s *egress.Sidecar) { s.Cluster = "a\x9bb" }},
 		{"a variable", off, "Sidecar.Dir has $(", func(s *egress.Sidecar) { s.Dir = "/run/$(HOME)" }},
 		{"user", off, "Sidecar.User", func(s *egress.Sidecar) { s.User = -1 }},
+		{"a gateway with a path", off, "more than a host and a port", func(s *egress.Sidecar) { s.Gateway = "http://h:1/path" }},
+		{"a gateway with a line feed", off, "Sidecar.Gateway", func(s *egress.Sidecar) { s.Gateway = "http://h:1\n" }},
+		{"a user that is no number", strings.Replace(off, "    seccompProfile:", "    runAsUser: root\n    seccompProfile:", 1), "runAsUser is no number", nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := staticSidecar
@@ -163,6 +166,11 @@ func TestSetPhaseErrors(t *testing.T) {
 	}
 	if _, err := staticSidecar.SetPhase([]byte(off), "half"); err == nil {
 		t.Error("got no error for the phase half")
+	}
+	for _, manifest := range []string{"a: [", "kind: Service"} {
+		if phase, err := egress.PhaseOf([]byte(manifest)); err == nil {
+			t.Errorf("%s: got the phase %q, want an error", manifest, phase)
+		}
 	}
 	// Off is the way out, whatever else there is.
 	if got := set(t, egress.Sidecar{}, other, egress.PhaseOff); got != other {

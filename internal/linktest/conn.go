@@ -60,10 +60,14 @@ func (c *conn) relayBoth() {
 		wg.Go(w.writeLoop)
 	}
 	wg.Wait()
-	c.client.Close()
-	c.target.Close()
 	c.link.mu.Lock()
 	defer c.link.mu.Unlock()
+	for _, side := range []net.Conn{c.client, c.target} {
+		if c.reset { // resetBoth may not have come to it yet
+			abort.Reset(side, 0)
+		}
+		side.Close()
+	}
 	delete(c.link.conns, c)
 }
 

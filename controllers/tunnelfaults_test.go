@@ -211,6 +211,30 @@ func TestTunnelGone(t *testing.T) {
 			t.Errorf("got the record of %s, want one of the new Cluster", got)
 		}
 	})
+	t.Run("moved, and another is paused for ever", func(t *testing.T) {
+		b := newTunnelBed(t)
+		one := b.labelled("one")
+		b.runTunnel(t)
+		b.settled("one")
+		record := apitest.Named("secrets", "system", b.recordOf("a/one"))
+		b.Change(one, pause(true))
+		b.Remove(one)
+		b.Until(t, "the mark", func() bool { return b.Get(record) != nil && b.value(record, "moved") != "" })
+		b.Set("clusters", pausedOne())
+		b.labelled("two")
+		b.settled("two")
+		if b.read(func() bool { return b.revoked["a/one"] > 0 }) {
+			t.Error("revoked within the day")
+		}
+		b.change(func() { b.ahead, b.fail = 25*time.Hour, errAway })
+		b.Change(record, func(u *unstructured.Unstructured) { u.SetAnnotations(map[string]string{"look": ""}) })
+		b.Until(t, "the beginning of the end", func() bool { return b.value(record, "ending") != "" })
+		b.moveSecret(one) // too late
+		b.Change(one, pause(false))
+		b.change(func() { b.fail = nil })
+		b.Until(t, "the end", func() bool { return b.read(func() bool { return b.revoked["a/one"] > 0 }) })
+		b.settled("one")
+	})
 	for _, back := range []bool{false, true} {
 		t.Run(fmt.Sprintf("moved, and back: %t", back), func(t *testing.T) {
 			b := newTunnelBed(t)

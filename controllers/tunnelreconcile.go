@@ -87,6 +87,12 @@ func (t *tunnelRun) reconcileCluster(ctx context.Context, request reconcile.Requ
 	}
 	t.states.track(key, t.now())
 	switch {
+	case cluster.Paused && record != nil && record.Data[recordMoved] != nil && !back: // another one may be paused for ever
+		wait := t.movedWait(record)
+		if wait > 0 {
+			return reconcile.Result{RequeueAfter: wait + time.Second}, nil
+		}
+		return reconcile.Result{}, t.endTunnel(ctx, t.formerCluster(key, record), record)
 	case cluster.Paused && back: // it may go again
 		return reconcile.Result{}, t.takeRecord(ctx, cluster, record.DeepCopy())
 	case cluster.Paused:
@@ -158,11 +164,10 @@ func (t *tunnelRun) reconcileGone(ctx context.Context, key types.NamespacedName)
 		return reconcile.Result{}, nil
 	}
 	var wait time.Duration
-	moved, err := time.Parse(time.RFC3339, string(record.Data[recordMoved]))
 	switch {
 	case shown.ended:
-	case err == nil:
-		wait = moved.Add(movedDelay).Sub(t.now())
+	case record.Data[recordMoved] != nil:
+		wait = t.movedWait(record)
 	case seen:
 		log.FromContext(ctx).Info("the paused Cluster is gone: its agents stay for now", "delay", movedDelay)
 		record = record.DeepCopy()
@@ -188,6 +193,16 @@ func (t *tunnelRun) reconcileGone(ctx context.Context, key types.NamespacedName)
 	return reconcile.Result{}, t.endTunnel(ctx, t.formerCluster(key, record), record)
 }
 
+// movedWait returns how long what a Cluster has left that went while it was paused stays; zero
+// or less if its time is over.
+func (t *tunnelRun) movedWait(record *corev1.Secret) time.Duration {
+	moved, err := time.Parse(time.RFC3339, string(record.Data[recordMoved]))
+	if err != nil || record.Data[recordEnding] != nil {
+		return 0
+	}
+	return moved.Add(movedDelay).Sub(t.now())
+}
+
 // formerCluster is the Cluster that the record is of, and that is gone.
 func (t *tunnelRun) formerCluster(key types.NamespacedName, record *corev1.Secret) *unstructured.Unstructured {
 	gone := t.kind.DeepCopy()
@@ -203,12 +218,22 @@ func (t *tunnelRun) formerCluster(key types.NamespacedName, record *corev1.Secre
 // gone: they may be restored before it.
 func (t *tunnelRun) endTunnel(ctx context.Context, u *unstructured.Unstructured, record *corev1.Secret) error {
 	key, cluster := nameOf(u), ownerOf(u)
-	// A leader that was frozen may have an old record. Its write fails, and what another leader
-	// has made for a new Cluster of the name stays.
-	record = record.DeepCopy()
-	record.Data = mergeInto(record.Data, map[string][]byte{recordEnding: []byte("true")})
-	if err := t.writer.write(ctx, record); err != nil {
-		return err
+	// A leader that was frozen may have an old record. Then what another leader has made for a
+	// new Cluster of the name stays.
+	if record.Data[recordEnding] == nil {
+		record = record.DeepCopy()
+		record.Data = mergeInto(record.Data, map[string][]byte{recordEnding: []byte("true")})
+		if err := t.writer.write(ctx, record); err != nil {
+			return err
+		}
+	} else {
+		live := &corev1.Secret{}
+		if err := t.live.Get(ctx, nameOf(record), live); err != nil {
+			return client.IgnoreNotFound(err)
+		}
+		if live.UID != record.UID || live.ResourceVersion != record.ResourceVersion {
+			return errCacheLate
+		}
 	}
 	if err := t.Server.EndCluster(ctx, key.String(), ticketLife); err != nil {
 		return fmt.Errorf("revoke the agents of %s: %w", key, err)
@@ -329,7 +354,7 @@ func isRemade(cluster provider.Cluster, record *corev1.Secret) bool {
 // the invitation of before, as clusterctl move has it.
 func (t *tunnelRun) isBack(ctx context.Context, u *unstructured.Unstructured, record *corev1.Secret) (bool, error) {
 	key := nameOf(u)
-	if record == nil || record.Data[recordMoved] == nil {
+	if record == nil || record.Data[recordMoved] == nil || record.Data[recordEnding] != nil {
 		return false, nil
 	}
 	agent, err := t.readOwn(ctx, types.NamespacedName{Namespace: key.Namespace, Name: key.Name + provider.SuffixTunnelAgent})

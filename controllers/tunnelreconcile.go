@@ -357,9 +357,10 @@ func (t *tunnelRun) isBack(ctx context.Context, u *unstructured.Unstructured, re
 	if record == nil || record.Data[recordMoved] == nil || record.Data[recordEnding] != nil {
 		return false, nil
 	}
-	agent, err := t.readOwn(ctx, types.NamespacedName{Namespace: key.Namespace, Name: key.Name + provider.SuffixTunnelAgent})
-	if err != nil || agent == nil || !owner.Owns(ownerOf(u), agent.OwnerReferences) {
-		return false, err
+	agent := &corev1.Secret{} // a cache may show the Cluster before it, and much depends on it
+	err := t.live.Get(ctx, types.NamespacedName{Namespace: key.Namespace, Name: key.Name + provider.SuffixTunnelAgent}, agent)
+	if err != nil || !owner.Owns(ownerOf(u), agent.OwnerReferences) {
+		return false, client.IgnoreNotFound(err)
 	}
 	i, _ := tunnel.ParseInvitation(string(agent.Data[provider.KeyAgentInvitation]))
 	return i.Cluster == key.String() && tokenHash(i.Token) == string(record.Data[recordToken]), nil

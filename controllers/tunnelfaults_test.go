@@ -339,6 +339,23 @@ func TestTunnelGone(t *testing.T) {
 		b.Change(one, pause(false))
 		b.settled("one")
 	})
+	t.Run("the label taken away while the store is away, and set again", func(t *testing.T) {
+		b := newTunnelBed(t)
+		one := b.labelled("one")
+		b.runTunnel(t)
+		b.settled("one")
+		record := apitest.Named("secrets", "system", b.recordOf("a/one"))
+		label := func(value string) {
+			b.Change(one, func(u *unstructured.Unstructured) { u.SetLabels(map[string]string{provider.LabelTunnel: value}) })
+		}
+		b.change(func() { b.fail = errAway })
+		label("false")
+		b.Until(t, "the beginning of the end", func() bool { return b.value(record, "ending") != "" })
+		label("true")
+		b.Until(t, "the end of that", func() bool { return b.Get(record) != nil && b.value(record, "ending") == "" })
+		b.change(func() { b.fail = nil })
+		b.settled("one")
+	})
 	t.Run("being deleted", func(t *testing.T) {
 		b := newTunnelBed(t)
 		one := b.labelled("one")

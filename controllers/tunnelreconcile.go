@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/causewayproject/causeway/internal/clusterapi"
 	"github.com/causewayproject/causeway/internal/owner"
 	"github.com/causewayproject/causeway/internal/printable"
 	"github.com/causewayproject/causeway/kubeconfig"
@@ -68,15 +69,17 @@ func (t *tunnelRun) reconcileCluster(ctx context.Context, request reconcile.Requ
 	if err != nil {
 		return retryLater(err)
 	}
-	back, err := t.isBack(ctx, u, record)
-	if err != nil {
-		return retryLater(err)
-	}
 	shown, _ := t.states.shownOf(key, record != nil)
-	switch {
-	case shown.uid != u.GetUID():
+	if shown.uid != u.GetUID() {
 		return retryLater(errCacheLate)
-	case record != nil && string(record.Data[recordUID]) != cluster.UID && (shown.ended || !back && isRemade(cluster, record)): // then the record's deletion leads here
+	}
+	ends, wait, err := t.endOfFormer(ctx, u, record, shown.ended)
+	switch {
+	case err != nil:
+		return retryLater(err)
+	case ends && wait > 0:
+		return reconcile.Result{RequeueAfter: wait + time.Second}, nil
+	case ends: // then the record's deletion leads here
 		return reconcile.Result{}, t.endTunnel(ctx, t.formerCluster(key, record), record)
 	}
 	label, labelled := u.GetLabels()[provider.LabelTunnel]
@@ -87,14 +90,8 @@ func (t *tunnelRun) reconcileCluster(ctx context.Context, request reconcile.Requ
 	}
 	t.states.track(key, t.now())
 	switch {
-	case cluster.Paused && record != nil && record.Data[recordMoved] != nil && !back: // another one may be paused for ever
-		wait := t.movedWait(record)
-		if wait > 0 {
-			return reconcile.Result{RequeueAfter: wait + time.Second}, nil
-		}
-		return reconcile.Result{}, t.endTunnel(ctx, t.formerCluster(key, record), record)
-	case cluster.Paused && back: // it may go again
-		return reconcile.Result{}, t.takeRecord(ctx, cluster, record.DeepCopy())
+	case cluster.Paused && record != nil && record.Data[recordMoved] != nil: // it is back, and may go again
+		return reconcile.Result{}, t.takeRecord(ctx, u, record.DeepCopy())
 	case cluster.Paused:
 		return reconcile.Result{}, nil
 	case off:
@@ -127,9 +124,9 @@ func (t *tunnelRun) reconcileLabelled(ctx context.Context, u *unstructured.Unstr
 		if full, err = t.tooManyEnded(ctx, u); err == nil && !full {
 			record, err = t.createRecord(ctx, u)
 		}
-	} else if !cluster.Deleting && (!isRecordOf(cluster, record) || record.Data[recordMoved] != nil) { // moved, or restored
+	} else if !cluster.Deleting && !isRecordOf(u, record) { // moved, or restored
 		record = record.DeepCopy()
-		err = t.takeRecord(ctx, cluster, record)
+		err = t.takeRecord(ctx, u, record)
 	}
 	if err == nil && !full {
 		err = errors.Join(t.reconcileAgent(ctx, u, cluster, record), t.reconcileRoute(ctx, u, cluster), t.reconcileKey(ctx, u, cluster))
@@ -328,33 +325,53 @@ func (t *tunnelRun) createRecord(ctx context.Context, u *unstructured.Unstructur
 	if err := t.writer.write(ctx, record); err != nil {
 		return nil, err
 	}
-	return record, t.takeRecord(ctx, provider.Cluster{UID: string(u.GetUID())}, record)
+	return record, t.takeRecord(ctx, u, record)
 }
 
 // takeRecord has the record be that of a Cluster which is there.
-func (t *tunnelRun) takeRecord(ctx context.Context, cluster provider.Cluster, record *corev1.Secret) error {
-	record.Data = mergeInto(record.Data, map[string][]byte{recordUID: []byte(cluster.UID), recordSelf: []byte(record.UID)})
+func (t *tunnelRun) takeRecord(ctx context.Context, u *unstructured.Unstructured, record *corev1.Secret) error {
+	record.Data = mergeInto(record.Data, map[string][]byte{recordUID: []byte(u.GetUID()), recordSelf: []byte(record.UID)})
 	delete(record.Data, recordMoved)
+	delete(record.Data, recordEnding)
 	return t.writer.write(ctx, record)
 }
 
-// isRecordOf reports whether a record is of this Cluster, and says that nobody has restored it.
-func isRecordOf(cluster provider.Cluster, record *corev1.Secret) bool {
-	return string(record.Data[recordUID]) == cluster.UID && string(record.Data[recordSelf]) == string(record.UID)
+// isRecordOf reports whether a record is as takeRecord leaves it.
+func isRecordOf(u *unstructured.Unstructured, record *corev1.Secret) bool {
+	return string(record.Data[recordUID]) == string(u.GetUID()) && string(record.Data[recordSelf]) == string(record.UID) &&
+		record.Data[recordMoved] == nil && record.Data[recordEnding] == nil
 }
 
-// isRemade reports whether the Cluster is another one than that of its record, which has been
-// there since: it was made again while no server led, or while one had much to do. Of a paused
-// one it is not known yet.
-func isRemade(cluster provider.Cluster, record *corev1.Secret) bool {
-	return !cluster.Paused && string(record.Data[recordSelf]) == string(record.UID)
+// endOfFormer reports whether the record is of a former Cluster whose tunnel has to end, and
+// after what time. ended says that the watch has shown the end of one.
+func (t *tunnelRun) endOfFormer(ctx context.Context, u *unstructured.Unstructured, record *corev1.Secret, ended bool) (ends bool, wait time.Duration, err error) {
+	paused := clusterapi.IsPaused(u)
+	switch {
+	case record == nil || string(record.Data[recordUID]) == string(u.GetUID()):
+		return false, 0, nil
+	case ended:
+		return true, 0, nil
+	case record.Data[recordMoved] != nil:
+		back, err := t.isBack(ctx, u, record)
+		if err != nil || back {
+			return false, 0, err
+		}
+		if paused { // for ever, perhaps; or its Secret is under way
+			return true, t.movedWait(record), nil
+		}
+	case paused: // it may have been moved, or restored
+		return false, 0, nil
+	}
+	// The record has been there since, and nobody has restored it: the Cluster was made again
+	// while no server led, or while one had much to do.
+	return string(record.Data[recordSelf]) == string(record.UID), 0, nil
 }
 
 // isBack reports whether the Cluster that went while it was paused is back: it owns a Secret with
 // the invitation of before, as clusterctl move has it.
 func (t *tunnelRun) isBack(ctx context.Context, u *unstructured.Unstructured, record *corev1.Secret) (bool, error) {
 	key := nameOf(u)
-	if record == nil || record.Data[recordMoved] == nil || record.Data[recordEnding] != nil {
+	if record.Data[recordEnding] != nil {
 		return false, nil
 	}
 	agent := &corev1.Secret{} // a cache may show the Cluster before it, and much depends on it

@@ -1,0 +1,308 @@
+package controllers_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/causewayproject/causeway/internal/test/apitest"
+	"github.com/causewayproject/causeway/kubeconfig/provider"
+)
+
+// TestTunnelGone: what a Cluster has left is ended when it goes, however long the server
+// is away, and a day later for one that was moved.
+func TestTunnelGone(t *testing.T) {
+	t.Run("at once", func(t *testing.T) {
+		b := newTunnelBed(t)
+		one := b.labelled("one")
+		b.runTunnel(t)
+		b.settled("one")
+		b.Remove(one)
+		b.Until(t, "the end", func() bool { return b.Get(agentSecret("one")) == nil && len(b.records()) == 0 })
+		if !b.read(func() bool { return b.revoked["a/one"] > 0 }) {
+			t.Errorf("got %v revoked", b.revoked)
+		}
+	})
+	t.Run("while the store is away", func(t *testing.T) {
+		b := newTunnelBed(t)
+		one := b.labelled("one")
+		b.runTunnel(t)
+		b.settled("one")
+		b.change(func() { b.fail = errAway })
+		b.Remove(one) // nothing holds it up
+		b.change(func() { b.fail = nil })
+		b.Until(t, "the end", func() bool { return b.Get(agentSecret("one")) == nil && len(b.records()) == 0 })
+	})
+	t.Run("by a leader whose record is old", func(t *testing.T) {
+		b := newTunnelBed(t)
+		one := b.labelled("one")
+		b.runTunnel(t)
+		b.settled("one")
+		tried := make(chan struct{}, 1)
+		b.SetFault(func(r *http.Request) int {
+			if r.Method != http.MethodPut || !strings.Contains(r.URL.Path, "/system/secrets/") {
+				return 0
+			}
+			select {
+			case tried <- struct{}{}:
+			default:
+			}
+			return http.StatusConflict
+		})
+		b.Remove(one)
+		<-tried
+		<-tried
+		if b.read(func() bool { return b.revoked["a/one"] > 0 }) {
+			t.Error("revoked by a record that another leader has written since")
+		}
+		b.SetFault(nil)
+		b.Until(t, "the end", func() bool { return b.Get(agentSecret("one")) == nil && len(b.records()) == 0 })
+	})
+	t.Run("while nobody looks", func(t *testing.T) {
+		b := newTunnelBed(t)
+		one := b.labelled("one")
+		stop := b.runTunnel(t)
+		b.settled("one")
+		if err := stop(); err != nil {
+			t.Fatal(err)
+		}
+		b.Remove(one)
+		b.labelled("two")
+		b.runTunnel(t)
+		b.settled("two")
+		if b.read(func() bool { return b.revoked["a/one"] > 0 }) {
+			t.Error("revoked at the start: what is restored may come later")
+		}
+		b.change(func() { b.ahead = 11 * time.Minute })
+		b.Change(apitest.Named("secrets", "system", b.recordOf("a/one")), func(u *unstructured.Unstructured) { u.SetAnnotations(map[string]string{"look": ""}) })
+		b.Until(t, "the end", func() bool { return b.Get(agentSecret("one")) == nil && len(b.records()) == 1 })
+	})
+	pause := func(on bool) func(*unstructured.Unstructured) {
+		return func(u *unstructured.Unstructured) { unstructured.SetNestedField(u.Object, on, "spec", "paused") }
+	}
+	pausedOne := func() map[string]any {
+		c := cluster("a", "one", nil)
+		c["metadata"].(map[string]any)["labels"] = map[string]any{provider.LabelTunnel: "true"}
+		unstructured.SetNestedField(c, true, "spec", "paused")
+		return c
+	}
+	t.Run("moved, and back while it is paused", func(t *testing.T) {
+		b := newTunnelBed(t)
+		one := b.labelled("one")
+		b.runTunnel(t)
+		b.settled("one")
+		record := apitest.Named("secrets", "system", b.recordOf("a/one"))
+		b.Change(one, pause(true))
+		b.Remove(one)
+		b.Until(t, "the mark", func() bool { return b.Get(record) != nil && b.value(record, "moved") != "" })
+		b.Set("clusters", pausedOne())
+		b.moveSecret(one)
+		b.Until(t, "the mark's end", func() bool { return b.value(record, "moved") == "" })
+	})
+	t.Run("moved, and made again without its Secrets", func(t *testing.T) {
+		b := newTunnelBed(t)
+		one := b.labelled("one")
+		b.runTunnel(t)
+		b.settled("one")
+		record := apitest.Named("secrets", "system", b.recordOf("a/one"))
+		b.Change(one, pause(true))
+		b.Remove(one)
+		b.Until(t, "the mark", func() bool { return b.Get(record) != nil && b.value(record, "moved") != "" })
+		b.Set("clusters", pausedOne()) // before the Secrets are collected
+		b.labelled("two")
+		b.settled("two")
+		if b.read(func() bool { return b.revoked["a/one"] > 0 }) {
+			t.Error("revoked while it is paused: its Secrets may come")
+		}
+		b.Remove(agentSecret("one"))
+		b.Remove(routeOf("one"))
+		b.Change(one, pause(false))
+		b.Until(t, "the end", func() bool { return b.read(func() bool { return b.revoked["a/one"] > 0 }) })
+		b.settled("one")
+		if got := b.value(record, "uid"); got != string(b.Get(one).GetUID()) {
+			t.Errorf("got the record of %s, want one of the new Cluster", got)
+		}
+	})
+	t.Run("moved, and another is paused for ever", func(t *testing.T) {
+		b := newTunnelBed(t)
+		one := b.labelled("one")
+		b.runTunnel(t)
+		b.settled("one")
+		record := apitest.Named("secrets", "system", b.recordOf("a/one"))
+		b.Change(one, pause(true))
+		b.Remove(one)
+		b.Until(t, "the mark", func() bool { return b.Get(record) != nil && b.value(record, "moved") != "" })
+		b.Set("clusters", pausedOne())
+		b.labelled("two")
+		b.settled("two")
+		if b.read(func() bool { return b.revoked["a/one"] > 0 }) {
+			t.Error("revoked within the day")
+		}
+		b.change(func() { b.ahead, b.fail = 25*time.Hour, errAway })
+		b.Change(record, func(u *unstructured.Unstructured) { u.SetAnnotations(map[string]string{"look": ""}) })
+		b.Until(t, "the beginning of the end", func() bool { return b.value(record, "ending") != "" })
+		b.moveSecret(one) // too late
+		b.Change(one, pause(false))
+		b.change(func() { b.fail = nil })
+		b.Until(t, "the end", func() bool { return b.read(func() bool { return b.revoked["a/one"] > 0 }) })
+		b.settled("one")
+	})
+	for _, back := range []bool{false, true} {
+		t.Run(fmt.Sprintf("moved, and back: %t", back), func(t *testing.T) {
+			b := newTunnelBed(t)
+			one := b.labelled("one")
+			b.runTunnel(t)
+			b.settled("one")
+			record := apitest.Named("secrets", "system", b.recordOf("a/one"))
+			look := func(u *unstructured.Unstructured) { u.SetAnnotations(map[string]string{"look": b.clock().String()}) }
+			b.Change(one, pause(true))
+			b.Remove(one)
+			b.Until(t, "the mark", func() bool { return b.Get(record) != nil && b.value(record, "moved") != "" })
+			b.change(func() { b.ahead = 23 * time.Hour })
+			b.Change(record, look)
+			if back {
+				b.Set("clusters", pausedOne())
+				b.moveSecret(one)
+				b.Change(one, pause(false))
+				b.Until(t, "the mark's end", func() bool { return b.value(record, "moved") == "" })
+				b.change(func() { b.ahead = 25 * time.Hour })
+			}
+			b.labelled("two")
+			b.settled("two") // the first was looked at, too
+			if b.read(func() bool { return b.revoked["a/one"] > 0 }) || b.Get(agentSecret("one")) == nil {
+				t.Error("revoked, or the Secret deleted: clusterctl does that")
+			}
+			if back {
+				b.Remove(one)
+			} else {
+				b.change(func() { b.ahead = 25 * time.Hour })
+				b.Change(record, look)
+			}
+			b.Until(t, "the end", func() bool { return b.Get(record) == nil && b.read(func() bool { return b.revoked["a/one"] > 0 }) })
+		})
+	}
+	for _, tt := range []struct {
+		name             string
+		paused, restored bool
+		ends             bool
+	}{
+		{"made again while nobody looks", false, false, true},
+		{"made again while nobody looks, and paused", true, false, false},
+		{"restored with its record", false, true, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			b := newTunnelBed(t)
+			one := b.labelled("one")
+			stop := b.runTunnel(t)
+			b.settled("one")
+			if err := stop(); err != nil {
+				t.Fatal(err)
+			}
+			record := apitest.Named("secrets", "system", b.recordOf("a/one"))
+			had := b.Get(record)
+			b.Remove(one)
+			b.Set("clusters", pausedOne())
+			if tt.restored {
+				b.Remove(record)
+				b.Set("secrets", had.Object)
+			}
+			b.Change(one, pause(tt.paused))
+			b.runTunnel(t)
+			b.labelled("two")
+			b.settled("two")
+			if tt.ends {
+				b.Until(t, "the end", func() bool { return b.read(func() bool { return b.revoked["a/one"] > 0 }) })
+			}
+			b.Change(one, pause(false))
+			if tt.paused {
+				b.Until(t, "the end", func() bool { return b.read(func() bool { return b.revoked["a/one"] > 0 }) })
+			}
+			b.Until(t, "a record of the new one", func() bool {
+				u := b.Get(record)
+				return u != nil && b.value(record, "uid") == string(b.Get(one).GetUID()) && b.value(record, "self") == string(u.GetUID())
+			})
+			if tt.restored && b.read(func() bool { return b.revoked["a/one"] > 0 }) {
+				t.Error("revoked: the record was restored, too")
+			}
+		})
+	}
+	t.Run("paused once it is being deleted", func(t *testing.T) {
+		b := newTunnelBed(t)
+		one := b.labelled("one")
+		b.runTunnel(t)
+		b.settled("one")
+		b.Change(one, func(u *unstructured.Unstructured) {
+			unstructured.SetNestedField(u.Object, "2026-01-02T15:04:05Z", "metadata", "deletionTimestamp")
+		})
+		b.Change(one, pause(true))
+		b.Remove(one)
+		b.Until(t, "the end", func() bool { return b.Get(agentSecret("one")) == nil && len(b.records()) == 0 })
+	})
+	t.Run("made again, paused, in a gap of the watch", func(t *testing.T) {
+		b := newTunnelBed(t)
+		one := b.labelled("one")
+		b.runTunnel(t)
+		b.settled("one")
+		b.Gap(func() {
+			b.Remove(one)
+			b.Set("clusters", pausedOne())
+		})
+		b.Until(t, "the end", func() bool { return b.Get(agentSecret("one")) == nil && len(b.records()) == 0 })
+		b.Change(one, pause(false))
+		b.settled("one")
+	})
+	t.Run("the label taken away while the store is away, and set again", func(t *testing.T) {
+		b := newTunnelBed(t)
+		one := b.labelled("one")
+		b.runTunnel(t)
+		b.settled("one")
+		record := apitest.Named("secrets", "system", b.recordOf("a/one"))
+		label := func(value string) {
+			b.Change(one, func(u *unstructured.Unstructured) { u.SetLabels(map[string]string{provider.LabelTunnel: value}) })
+		}
+		b.change(func() { b.fail = errAway })
+		label("false")
+		b.Until(t, "the beginning of the end", func() bool { return b.value(record, "ending") != "" })
+		label("true")
+		b.Until(t, "the end of that", func() bool { return b.Get(record) != nil && b.value(record, "ending") == "" })
+		b.change(func() { b.fail = nil })
+		b.settled("one")
+	})
+	t.Run("being deleted", func(t *testing.T) {
+		b := newTunnelBed(t)
+		one := b.labelled("one")
+		b.runTunnel(t)
+		b.settled("one")
+		b.Change(one, func(u *unstructured.Unstructured) {
+			unstructured.SetNestedField(u.Object, "2026-01-02T15:04:05Z", "metadata", "deletionTimestamp")
+		})
+		b.connect("a/one", "x")
+		b.untilCondition(one, "True Connected")
+		if b.read(func() bool { return b.revoked["a/one"] > 0 }) || b.Get(agentSecret("one")) == nil {
+			t.Error("ended before the Cluster is gone: others may have to reach it")
+		}
+	})
+}
+
+// moveSecret has the Cluster own the Secret with the invitation, as clusterctl move does.
+func (b *tunnelBed) moveSecret(cluster apitest.Key) {
+	uid := b.Get(cluster).GetUID()
+	b.Change(agentSecret(cluster.Name), func(u *unstructured.Unstructured) {
+		u.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "cluster.x-k8s.io/v1beta2", Kind: "Cluster", Name: cluster.Name, UID: uid}})
+	})
+}
+
+// recordOf returns the name of a Cluster's record.
+func (b *tunnelBed) recordOf(cluster string) string {
+	for _, u := range b.List("secrets") {
+		if u.GetNamespace() == "system" && b.value(apitest.Named("secrets", "system", u.GetName()), "cluster") == cluster {
+			return u.GetName()
+		}
+	}
+	return ""
+}

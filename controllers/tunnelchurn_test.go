@@ -58,11 +58,11 @@ func TestTunnelChurn(t *testing.T) {
 			b.untilCondition(key, "False NoInvitation: machines can't get an agent: the namespace has had 3 tunnels of Clusters that are gone: a record of each is kept for 8 days")
 		}
 		if n == 1 {
-			b.Change(key, func(u *unstructured.Unstructured) { unstructured.SetNestedField(u.Object, true, "spec", "paused") })
+			b.Change(key, pause(true))
 		}
 		b.Remove(key)
 		b.Until(t, "the end of "+name, func() bool {
-			return b.kept()["record"] == min(n, 1) && (n == 1 && b.value(apitest.Named("secrets", "system", b.recordOf("a/one1")), "moved") != "" || b.Get(agentSecret(name)) == nil)
+			return b.kept()["record"] == min(n, 1) && (n == 1 && b.value(b.recordKey("a/one1"), "moved") != "" || b.Get(agentSecret(name)) == nil)
 		})
 	}
 	if got := b.kept(); got["revoked"] != most-1 || got["record"] != 1 || len(got) != 3 { // and the moved one's tokens

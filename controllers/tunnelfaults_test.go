@@ -98,13 +98,10 @@ func TestTunnelManyIdle(t *testing.T) {
 
 // TestTunnelLabelValue: a mistyped value changes nothing, and an Event says so.
 func TestTunnelLabelValue(t *testing.T) {
-	b := newTunnelBed(t)
-	one := b.labelled("one")
-	b.runTunnel(t)
-	b.settled("one")
+	b, one := settledOne(t)
 	b.Change(one, func(u *unstructured.Unstructured) { u.SetLabels(map[string]string{provider.LabelTunnel: "ture"}) })
 	b.Until(t, "the Event", func() bool { return slices.Contains(b.eventReasons(), "InvalidTunnelLabel") })
-	if b.read(func() bool { return b.revoked["a/one"] > 0 }) || b.Get(agentSecret("one")) == nil {
+	if b.isRevoked() || b.Get(agentSecret("one")) == nil {
 		t.Error("a mistyped label ended the agents")
 	}
 	b.Change(one, func(u *unstructured.Unstructured) { u.SetLabels(map[string]string{provider.LabelTunnel: "false"}) })
@@ -194,11 +191,8 @@ func TestTunnelTenants(t *testing.T) {
 // TestTunnelUnlabelledAfterRestore: what a restore has left is deleted, too, when the label has
 // gone with it.
 func TestTunnelUnlabelledAfterRestore(t *testing.T) {
-	b := newTunnelBed(t)
-	one := b.labelled("one")
-	b.runTunnel(t)
-	b.settled("one")
-	b.Change(one, func(u *unstructured.Unstructured) { unstructured.SetNestedField(u.Object, true, "spec", "paused") })
+	b, one := settledOne(t)
+	b.Change(one, pause(true))
 	b.Change(agentSecret("one"), func(u *unstructured.Unstructured) { u.SetOwnerReferences(nil) })
 	b.Change(routeOf("one"), func(u *unstructured.Unstructured) {
 		refs := u.GetOwnerReferences()
@@ -225,7 +219,7 @@ func TestTunnelScope(t *testing.T) {
 	b.settled("one")
 	b.settled("two")
 	b.Hold("clusters", true)
-	b.Change(one, func(u *unstructured.Unstructured) { unstructured.SetNestedField(u.Object, true, "spec", "paused") })
+	b.Change(one, pause(true))
 	b.Remove(two)
 	b.labelled("two")
 	asked := map[string]*atomic.Int32{"one": {}, "two": {}}
@@ -257,10 +251,7 @@ func TestTunnelScope(t *testing.T) {
 // TestTunnelRenewal: a token has at least half of its life left, a used up or void one is
 // replaced, and so is a ticket of a former key.
 func TestTunnelRenewal(t *testing.T) {
-	b := newTunnelBed(t)
-	one := b.labelled("one")
-	b.runTunnel(t)
-	b.settled("one")
+	b, one := settledOne(t)
 	env := func() string { return b.value(agentSecret("one"), provider.KeyAgentInvitation) }
 	poke := func() {
 		b.Change(one, func(u *unstructured.Unstructured) {
@@ -448,10 +439,7 @@ func TestTunnelServerErrors(t *testing.T) {
 
 // TestTunnelConflict: a write of another between our read and our write is planned for anew.
 func TestTunnelConflict(t *testing.T) {
-	b := newTunnelBed(t)
-	one := b.labelled("one")
-	b.runTunnel(t)
-	b.settled("one")
+	b, one := settledOne(t)
 	var once atomic.Bool
 	b.SetFault(func(r *http.Request) int {
 		if r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, provider.SuffixTunnelAgent) && once.CompareAndSwap(false, true) {
@@ -512,7 +500,7 @@ func TestTunnelTwoAtOnce(t *testing.T) {
 		for n := range clusters {
 			name := fmt.Sprint("c", n)
 			i, err := tunnel.ParseInvitation(b.value(agentSecret(name), provider.KeyAgentInvitation))
-			record := b.value(apitest.Named("secrets", "system", b.recordOf("a/"+name)), "token")
+			record := b.value(b.recordKey("a/"+name), "token")
 			if err != nil || i.Cluster != "a/"+name || record != fmt.Sprintf("%x", sha256.Sum256([]byte(i.Token))) {
 				return false
 			}
@@ -564,10 +552,7 @@ func TestTunnelCheck(t *testing.T) {
 
 // TestTunnelHost: a host that is none is in no file, not even in one that was written before.
 func TestTunnelHost(t *testing.T) {
-	b := newTunnelBed(t)
-	one := b.labelled("one")
-	b.runTunnel(t)
-	b.settled("one")
+	b, one := settledOne(t)
 	unit, pod := b.value(agentSecret("one"), provider.KeyAgentUnit), b.value(agentSecret("one"), provider.KeyAgentPod)
 	setHost := func(host string) {
 		b.Change(one, func(u *unstructured.Unstructured) {
@@ -618,13 +603,10 @@ func TestTunnelNoInvitation(t *testing.T) {
 
 // TestTunnelEmptyLabel: a label without a value is a mistake, and ends nothing.
 func TestTunnelEmptyLabel(t *testing.T) {
-	b := newTunnelBed(t)
-	one := b.labelled("one")
-	b.runTunnel(t)
-	b.settled("one")
+	b, one := settledOne(t)
 	b.Change(one, func(u *unstructured.Unstructured) { u.SetLabels(map[string]string{provider.LabelTunnel: ""}) })
 	b.Until(t, "the Event", func() bool { return slices.Contains(b.eventReasons(), "InvalidTunnelLabel") })
-	if b.read(func() bool { return b.revoked["a/one"] > 0 }) || b.Get(agentSecret("one")) == nil {
+	if b.isRevoked() || b.Get(agentSecret("one")) == nil {
 		t.Error("the agents were revoked, or the Secret is gone")
 	}
 }

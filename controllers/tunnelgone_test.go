@@ -14,35 +14,68 @@ import (
 	"github.com/causewayproject/causeway/kubeconfig/provider"
 )
 
+// settledOne returns a bed with a running manager, and the Cluster a/one with all that it gets.
+func settledOne(t *testing.T) (*tunnelBed, apitest.Key) {
+	b := newTunnelBed(t)
+	one := b.labelled("one")
+	b.runTunnel(t)
+	b.settled("one")
+	return b, one
+}
+
+// movedAway returns one where a/one has gone while it was paused, and the name of its record.
+func movedAway(t *testing.T) (b *tunnelBed, one, record apitest.Key) {
+	b, one = settledOne(t)
+	record = b.recordKey("a/one")
+	b.Change(one, pause(true))
+	b.Remove(one)
+	b.Until(t, "the mark", func() bool { return b.Get(record) != nil && b.value(record, "moved") != "" })
+	return b, one, record
+}
+
+func pause(on bool) func(*unstructured.Unstructured) {
+	return func(u *unstructured.Unstructured) { unstructured.SetNestedField(u.Object, on, "spec", "paused") }
+}
+
+// setPausedOne makes the Cluster a/one, or another of this name, paused.
+func (b *tunnelBed) setPausedOne() {
+	c := cluster("a", "one", nil)
+	c["metadata"].(map[string]any)["labels"] = map[string]any{provider.LabelTunnel: "true"}
+	unstructured.SetNestedField(c, true, "spec", "paused")
+	b.Set("clusters", c)
+}
+
+// isRevoked reports whether the agents of a/one were revoked.
+func (b *tunnelBed) isRevoked() bool {
+	return b.read(func() bool { return b.revoked["a/one"] > 0 })
+}
+
+// untilEnded waits until nothing is left of a/one, the only one.
+func (b *tunnelBed) untilEnded() {
+	b.t.Helper()
+	b.Until(b.t, "the end", func() bool { return b.Get(agentSecret("one")) == nil && len(b.records()) == 0 })
+}
+
 // TestTunnelGone: what a Cluster has left is ended when it goes, however long the server
 // is away, and a day later for one that was moved.
 func TestTunnelGone(t *testing.T) {
 	t.Run("at once", func(t *testing.T) {
-		b := newTunnelBed(t)
-		one := b.labelled("one")
-		b.runTunnel(t)
-		b.settled("one")
+		b, one := settledOne(t)
 		b.Remove(one)
-		b.Until(t, "the end", func() bool { return b.Get(agentSecret("one")) == nil && len(b.records()) == 0 })
-		if !b.read(func() bool { return b.revoked["a/one"] > 0 }) {
+		b.untilEnded()
+		if !b.isRevoked() {
 			t.Errorf("got %v revoked", b.revoked)
 		}
 	})
 	t.Run("while the store is away", func(t *testing.T) {
-		b := newTunnelBed(t)
-		one := b.labelled("one")
-		b.runTunnel(t)
-		b.settled("one")
+		b, one := settledOne(t)
 		b.change(func() { b.fail = errAway })
 		b.Remove(one) // nothing holds it up
 		b.change(func() { b.fail = nil })
-		b.Until(t, "the end", func() bool { return b.Get(agentSecret("one")) == nil && len(b.records()) == 0 })
+		b.untilEnded()
 	})
 	t.Run("by a leader whose record is old", func(t *testing.T) {
-		b := newTunnelBed(t)
-		one := b.labelled("one")
-		b.runTunnel(t)
-		b.settled("one")
+		b, one := settledOne(t)
 		tried := make(chan struct{}, 1)
 		b.SetFault(func(r *http.Request) int {
 			if r.Method != http.MethodPut || !strings.Contains(r.URL.Path, "/system/secrets/") {
@@ -57,11 +90,11 @@ func TestTunnelGone(t *testing.T) {
 		b.Remove(one)
 		<-tried
 		<-tried
-		if b.read(func() bool { return b.revoked["a/one"] > 0 }) {
+		if b.isRevoked() {
 			t.Error("revoked by a record that another leader has written since")
 		}
 		b.SetFault(nil)
-		b.Until(t, "the end", func() bool { return b.Get(agentSecret("one")) == nil && len(b.records()) == 0 })
+		b.untilEnded()
 	})
 	t.Run("while nobody looks", func(t *testing.T) {
 		b := newTunnelBed(t)
@@ -75,72 +108,42 @@ func TestTunnelGone(t *testing.T) {
 		b.labelled("two")
 		b.runTunnel(t)
 		b.settled("two")
-		if b.read(func() bool { return b.revoked["a/one"] > 0 }) {
+		if b.isRevoked() {
 			t.Error("revoked at the start: what is restored may come later")
 		}
 		b.change(func() { b.ahead = 11 * time.Minute })
-		b.Change(apitest.Named("secrets", "system", b.recordOf("a/one")), func(u *unstructured.Unstructured) { u.SetAnnotations(map[string]string{"look": ""}) })
+		b.Change(b.recordKey("a/one"), func(u *unstructured.Unstructured) { u.SetAnnotations(map[string]string{"look": ""}) })
 		b.Until(t, "the end", func() bool { return b.Get(agentSecret("one")) == nil && len(b.records()) == 1 })
 	})
-	pause := func(on bool) func(*unstructured.Unstructured) {
-		return func(u *unstructured.Unstructured) { unstructured.SetNestedField(u.Object, on, "spec", "paused") }
-	}
-	pausedOne := func() map[string]any {
-		c := cluster("a", "one", nil)
-		c["metadata"].(map[string]any)["labels"] = map[string]any{provider.LabelTunnel: "true"}
-		unstructured.SetNestedField(c, true, "spec", "paused")
-		return c
-	}
 	t.Run("moved, and back while it is paused", func(t *testing.T) {
-		b := newTunnelBed(t)
-		one := b.labelled("one")
-		b.runTunnel(t)
-		b.settled("one")
-		record := apitest.Named("secrets", "system", b.recordOf("a/one"))
-		b.Change(one, pause(true))
-		b.Remove(one)
-		b.Until(t, "the mark", func() bool { return b.Get(record) != nil && b.value(record, "moved") != "" })
-		b.Set("clusters", pausedOne())
+		b, one, record := movedAway(t)
+		b.setPausedOne()
 		b.moveSecret(one)
 		b.Until(t, "the mark's end", func() bool { return b.value(record, "moved") == "" })
 	})
 	t.Run("moved, and made again without its Secrets", func(t *testing.T) {
-		b := newTunnelBed(t)
-		one := b.labelled("one")
-		b.runTunnel(t)
-		b.settled("one")
-		record := apitest.Named("secrets", "system", b.recordOf("a/one"))
-		b.Change(one, pause(true))
-		b.Remove(one)
-		b.Until(t, "the mark", func() bool { return b.Get(record) != nil && b.value(record, "moved") != "" })
-		b.Set("clusters", pausedOne()) // before the Secrets are collected
+		b, one, record := movedAway(t)
+		b.setPausedOne() // before the Secrets are collected
 		b.labelled("two")
 		b.settled("two")
-		if b.read(func() bool { return b.revoked["a/one"] > 0 }) {
+		if b.isRevoked() {
 			t.Error("revoked while it is paused: its Secrets may come")
 		}
 		b.Remove(agentSecret("one"))
 		b.Remove(routeOf("one"))
 		b.Change(one, pause(false))
-		b.Until(t, "the end", func() bool { return b.read(func() bool { return b.revoked["a/one"] > 0 }) })
+		b.Until(t, "the end", b.isRevoked)
 		b.settled("one")
 		if got := b.value(record, "uid"); got != string(b.Get(one).GetUID()) {
 			t.Errorf("got the record of %s, want one of the new Cluster", got)
 		}
 	})
 	t.Run("moved, and another is paused for ever", func(t *testing.T) {
-		b := newTunnelBed(t)
-		one := b.labelled("one")
-		b.runTunnel(t)
-		b.settled("one")
-		record := apitest.Named("secrets", "system", b.recordOf("a/one"))
-		b.Change(one, pause(true))
-		b.Remove(one)
-		b.Until(t, "the mark", func() bool { return b.Get(record) != nil && b.value(record, "moved") != "" })
-		b.Set("clusters", pausedOne())
+		b, one, record := movedAway(t)
+		b.setPausedOne()
 		b.labelled("two")
 		b.settled("two")
-		if b.read(func() bool { return b.revoked["a/one"] > 0 }) {
+		if b.isRevoked() {
 			t.Error("revoked within the day")
 		}
 		b.change(func() { b.ahead, b.fail = 25*time.Hour, errAway })
@@ -149,24 +152,17 @@ func TestTunnelGone(t *testing.T) {
 		b.moveSecret(one) // too late
 		b.Change(one, pause(false))
 		b.change(func() { b.fail = nil })
-		b.Until(t, "the end", func() bool { return b.read(func() bool { return b.revoked["a/one"] > 0 }) })
+		b.Until(t, "the end", b.isRevoked)
 		b.settled("one")
 	})
 	for _, back := range []bool{false, true} {
 		t.Run(fmt.Sprintf("moved, and back: %t", back), func(t *testing.T) {
-			b := newTunnelBed(t)
-			one := b.labelled("one")
-			b.runTunnel(t)
-			b.settled("one")
-			record := apitest.Named("secrets", "system", b.recordOf("a/one"))
+			b, one, record := movedAway(t)
 			look := func(u *unstructured.Unstructured) { u.SetAnnotations(map[string]string{"look": b.clock().String()}) }
-			b.Change(one, pause(true))
-			b.Remove(one)
-			b.Until(t, "the mark", func() bool { return b.Get(record) != nil && b.value(record, "moved") != "" })
 			b.change(func() { b.ahead = 23 * time.Hour })
 			b.Change(record, look)
 			if back {
-				b.Set("clusters", pausedOne())
+				b.setPausedOne()
 				b.moveSecret(one)
 				b.Change(one, pause(false))
 				b.Until(t, "the mark's end", func() bool { return b.value(record, "moved") == "" })
@@ -174,7 +170,7 @@ func TestTunnelGone(t *testing.T) {
 			}
 			b.labelled("two")
 			b.settled("two") // the first was looked at, too
-			if b.read(func() bool { return b.revoked["a/one"] > 0 }) || b.Get(agentSecret("one")) == nil {
+			if b.isRevoked() || b.Get(agentSecret("one")) == nil {
 				t.Error("revoked, or the Secret deleted: clusterctl does that")
 			}
 			if back {
@@ -183,7 +179,7 @@ func TestTunnelGone(t *testing.T) {
 				b.change(func() { b.ahead = 25 * time.Hour })
 				b.Change(record, look)
 			}
-			b.Until(t, "the end", func() bool { return b.Get(record) == nil && b.read(func() bool { return b.revoked["a/one"] > 0 }) })
+			b.Until(t, "the end", func() bool { return b.Get(record) == nil && b.isRevoked() })
 		})
 	}
 	for _, tt := range []struct {
@@ -203,10 +199,10 @@ func TestTunnelGone(t *testing.T) {
 			if err := stop(); err != nil {
 				t.Fatal(err)
 			}
-			record := apitest.Named("secrets", "system", b.recordOf("a/one"))
+			record := b.recordKey("a/one")
 			had := b.Get(record)
 			b.Remove(one)
-			b.Set("clusters", pausedOne())
+			b.setPausedOne()
 			if tt.restored {
 				b.Remove(record)
 				b.Set("secrets", had.Object)
@@ -216,52 +212,43 @@ func TestTunnelGone(t *testing.T) {
 			b.labelled("two")
 			b.settled("two")
 			if tt.ends {
-				b.Until(t, "the end", func() bool { return b.read(func() bool { return b.revoked["a/one"] > 0 }) })
+				b.Until(t, "the end", b.isRevoked)
 			}
 			b.Change(one, pause(false))
 			if tt.paused {
-				b.Until(t, "the end", func() bool { return b.read(func() bool { return b.revoked["a/one"] > 0 }) })
+				b.Until(t, "the end", b.isRevoked)
 			}
 			b.Until(t, "a record of the new one", func() bool {
 				u := b.Get(record)
 				return u != nil && b.value(record, "uid") == string(b.Get(one).GetUID()) && b.value(record, "self") == string(u.GetUID())
 			})
-			if tt.restored && b.read(func() bool { return b.revoked["a/one"] > 0 }) {
+			if tt.restored && b.isRevoked() {
 				t.Error("revoked: the record was restored, too")
 			}
 		})
 	}
 	t.Run("paused once it is being deleted", func(t *testing.T) {
-		b := newTunnelBed(t)
-		one := b.labelled("one")
-		b.runTunnel(t)
-		b.settled("one")
+		b, one := settledOne(t)
 		b.Change(one, func(u *unstructured.Unstructured) {
 			unstructured.SetNestedField(u.Object, "2026-01-02T15:04:05Z", "metadata", "deletionTimestamp")
 		})
 		b.Change(one, pause(true))
 		b.Remove(one)
-		b.Until(t, "the end", func() bool { return b.Get(agentSecret("one")) == nil && len(b.records()) == 0 })
+		b.untilEnded()
 	})
 	t.Run("made again, paused, in a gap of the watch", func(t *testing.T) {
-		b := newTunnelBed(t)
-		one := b.labelled("one")
-		b.runTunnel(t)
-		b.settled("one")
+		b, one := settledOne(t)
 		b.Gap(func() {
 			b.Remove(one)
-			b.Set("clusters", pausedOne())
+			b.setPausedOne()
 		})
-		b.Until(t, "the end", func() bool { return b.Get(agentSecret("one")) == nil && len(b.records()) == 0 })
+		b.untilEnded()
 		b.Change(one, pause(false))
 		b.settled("one")
 	})
 	t.Run("the label taken away while the store is away, and set again", func(t *testing.T) {
-		b := newTunnelBed(t)
-		one := b.labelled("one")
-		b.runTunnel(t)
-		b.settled("one")
-		record := apitest.Named("secrets", "system", b.recordOf("a/one"))
+		b, one := settledOne(t)
+		record := b.recordKey("a/one")
 		label := func(value string) {
 			b.Change(one, func(u *unstructured.Unstructured) { u.SetLabels(map[string]string{provider.LabelTunnel: value}) })
 		}
@@ -274,16 +261,13 @@ func TestTunnelGone(t *testing.T) {
 		b.settled("one")
 	})
 	t.Run("being deleted", func(t *testing.T) {
-		b := newTunnelBed(t)
-		one := b.labelled("one")
-		b.runTunnel(t)
-		b.settled("one")
+		b, one := settledOne(t)
 		b.Change(one, func(u *unstructured.Unstructured) {
 			unstructured.SetNestedField(u.Object, "2026-01-02T15:04:05Z", "metadata", "deletionTimestamp")
 		})
 		b.connect("a/one", "x")
 		b.untilCondition(one, "True Connected")
-		if b.read(func() bool { return b.revoked["a/one"] > 0 }) || b.Get(agentSecret("one")) == nil {
+		if b.isRevoked() || b.Get(agentSecret("one")) == nil {
 			t.Error("ended before the Cluster is gone: others may have to reach it")
 		}
 	})
@@ -297,12 +281,13 @@ func (b *tunnelBed) moveSecret(cluster apitest.Key) {
 	})
 }
 
-// recordOf returns the name of a Cluster's record.
-func (b *tunnelBed) recordOf(cluster string) string {
+// recordKey is the name of a Cluster's record.
+func (b *tunnelBed) recordKey(cluster string) apitest.Key {
 	for _, u := range b.List("secrets") {
-		if u.GetNamespace() == "system" && b.value(apitest.Named("secrets", "system", u.GetName()), "cluster") == cluster {
-			return u.GetName()
+		key := apitest.Named("secrets", "system", u.GetName())
+		if u.GetNamespace() == "system" && b.value(key, "cluster") == cluster {
+			return key
 		}
 	}
-	return ""
+	return apitest.Key{}
 }

@@ -8,9 +8,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/causewayproject/causeway/kubeconfig/internal/field"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/causewayproject/causeway/kubeconfig/internal/field"
 )
 
 // Credentials is how a kubeconfig's user authenticates to the API server.

@@ -8,12 +8,13 @@ import (
 	"slices"
 	"time"
 
-	"github.com/causewayproject/causeway/internal/yamledit"
-	"github.com/causewayproject/causeway/kubeconfig/internal/entry"
-	"github.com/causewayproject/causeway/kubeconfig/internal/field"
 	"go.yaml.in/yaml/v3"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/causewayproject/causeway/internal/yamledit"
+	"github.com/causewayproject/causeway/kubeconfig/internal/entry"
+	"github.com/causewayproject/causeway/kubeconfig/internal/field"
 )
 
 // Merge returns the kubeconfig existing, YAML or JSON, with s in it. It returns

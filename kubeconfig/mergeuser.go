@@ -9,9 +9,10 @@ import (
 	"slices"
 	"time"
 
-	"github.com/causewayproject/causeway/kubeconfig/internal/field"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/causewayproject/causeway/kubeconfig/internal/field"
 )
 
 // checkUser finds what is wrong with c before a key is made.

@@ -13,8 +13,9 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/causewayproject/causeway/kubeconfig/internal/field"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/causewayproject/causeway/kubeconfig/internal/field"
 )
 
 // KeyAlgorithm is the algorithm and size of a private key. The values are

@@ -9,9 +9,10 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/causewayproject/causeway/kubeconfig/internal/field"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/causewayproject/causeway/kubeconfig/internal/field"
 )
 
 // Spec describes the cluster, user and route of a kubeconfig. It is only read: a Spec may be

@@ -10,9 +10,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/causewayproject/causeway/kubeconfig/internal/route"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/transport"
+
+	"github.com/causewayproject/causeway/kubeconfig/internal/route"
 )
 
 // activeRoute is what a Client makes of one kubeconfig: a route, and a transport

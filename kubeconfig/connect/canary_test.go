@@ -4,12 +4,13 @@ import (
 	"crypto/tls"
 	"testing"
 
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
 	"github.com/causewayproject/causeway/dialer"
 	"github.com/causewayproject/causeway/internal/test/kubetest"
 	"github.com/causewayproject/causeway/internal/test/pki"
 	"github.com/causewayproject/causeway/kubeconfig"
 	"github.com/causewayproject/causeway/kubeconfig/connect"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
 // canarySpec has a secret wherever one can be.

@@ -10,12 +10,12 @@ import (
 	"time"
 
 	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/client-go/rest"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/client-go/transport"
 
 	"github.com/causewayproject/causeway/kubeconfig/internal/route"
 	"github.com/causewayproject/causeway/kubeconfig/probe"
-	"k8s.io/client-go/rest"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
 // Client is a way to one API server. It has one transport, shared by everything that

@@ -7,12 +7,13 @@ import (
 	"log"
 	"net"
 
-	"github.com/causewayproject/causeway/internal/test/pki"
-	"github.com/causewayproject/causeway/kubeconfig"
-	"github.com/causewayproject/causeway/kubeconfig/connect"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/causewayproject/causeway/internal/test/pki"
+	"github.com/causewayproject/causeway/kubeconfig"
+	"github.com/causewayproject/causeway/kubeconfig/connect"
 )
 
 // One Client for a cluster, closed when the cluster is gone.

@@ -3,8 +3,9 @@ package connect
 import (
 	"net/http"
 
-	"github.com/causewayproject/causeway/kubeconfig/internal/route"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/causewayproject/causeway/kubeconfig/internal/route"
 )
 
 // currentRoute is the newest one.

@@ -6,9 +6,10 @@ import (
 	"os"
 	"testing"
 
-	"github.com/causewayproject/causeway/internal/test/kubetest"
 	"go.uber.org/goleak"
 	"k8s.io/client-go/rest"
+
+	"github.com/causewayproject/causeway/internal/test/kubetest"
 )
 
 // pluginVariable makes the test binary an exec credential plugin.

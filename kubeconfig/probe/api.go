@@ -15,10 +15,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	"k8s.io/client-go/transport"
+
 	"github.com/causewayproject/causeway/internal/mask"
 	"github.com/causewayproject/causeway/internal/printable"
 	"github.com/causewayproject/causeway/kubeconfig/internal/route"
-	"k8s.io/client-go/transport"
 )
 
 const (

@@ -14,10 +14,11 @@ import (
 	"slices"
 	"time"
 
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
 	"github.com/causewayproject/causeway/dialer"
 	"github.com/causewayproject/causeway/kubeconfig/internal/entry"
 	"github.com/causewayproject/causeway/kubeconfig/internal/route"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
 // Phase is a step of the way to an API server.

@@ -12,14 +12,13 @@ import (
 	"sync"
 	"time"
 
-	"github.com/causewayproject/causeway/internal/printable"
-	"github.com/causewayproject/causeway/kubeconfig/internal/entry"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
-
 	"k8s.io/client-go/transport"
 
 	"github.com/causewayproject/causeway/dialer"
 	"github.com/causewayproject/causeway/internal/abort"
+	"github.com/causewayproject/causeway/internal/printable"
+	"github.com/causewayproject/causeway/kubeconfig/internal/entry"
 	"github.com/causewayproject/causeway/kubeconfig/internal/field"
 	"github.com/causewayproject/causeway/kubeconfig/internal/route"
 )

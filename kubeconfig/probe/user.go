@@ -11,10 +11,10 @@ import (
 	"time"
 
 	"golang.org/x/net/http/httpguts"
-
-	"github.com/causewayproject/causeway/kubeconfig/internal/field"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/client-go/transport"
+
+	"github.com/causewayproject/causeway/kubeconfig/internal/field"
 )
 
 // userFacts is what shows of a user entry's credentials without asking anyone.

@@ -16,15 +16,15 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/causewayproject/causeway/kubeconfig/internal/entry"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/transport"
 
 	"github.com/causewayproject/causeway/dialer"
 	"github.com/causewayproject/causeway/internal/keypair"
+	"github.com/causewayproject/causeway/kubeconfig/internal/entry"
 	"github.com/causewayproject/causeway/kubeconfig/internal/field"
 	"github.com/causewayproject/causeway/noproxy"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/transport"
 )
 
 // Options are the fields of connect.Options that concern the route.

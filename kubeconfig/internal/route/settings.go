@@ -11,11 +11,12 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/causewayproject/causeway/kubeconfig/internal/entry"
-	"github.com/causewayproject/causeway/kubeconfig/internal/field"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/causewayproject/causeway/kubeconfig/internal/entry"
+	"github.com/causewayproject/causeway/kubeconfig/internal/field"
 )
 
 // Settings is what a kubeconfig says of a route, the files that it names

@@ -18,16 +18,22 @@ func Error(ctx context.Context, err error) error {
 	if deadline, ok := ctx.Deadline(); ok && end == nil && !time.Now().Before(deadline) && timedOut(err) {
 		end = context.DeadlineExceeded // a socket's deadline may come before its context hears of it
 	}
-	if end == nil || err != end && errors.Is(err, end) {
+	if end == nil {
 		return err
 	}
-	if err == end || err == nil || errors.Is(err, net.ErrClosed) || errors.Is(err, os.ErrDeadlineExceeded) {
-		err = nil
+	cause := context.Cause(ctx)
+	if errors.Is(cause, end) || errors.Is(err, cause) {
+		cause = nil // it says no more
 	}
-	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, end) {
+	switch within := err != end && errors.Is(err, end); {
+	case within && cause == nil:
+		return err
+	case within:
+		return fmt.Errorf("%w: %w", cause, err)
+	case cause != nil:
 		end = fmt.Errorf("%w: %w", end, cause)
 	}
-	if err == nil {
+	if err == nil || errors.Is(end, err) || errors.Is(err, net.ErrClosed) || errors.Is(err, os.ErrDeadlineExceeded) {
 		return end
 	}
 	return fmt.Errorf("%w: %w", end, err)

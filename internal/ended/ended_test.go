@@ -3,6 +3,7 @@ package ended_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -34,6 +35,8 @@ func TestError(t *testing.T) {
 		{"a deadline that was set for the end", late, os.ErrDeadlineExceeded, "context deadline exceeded", []error{context.DeadlineExceeded}},
 		{"nothing but the end", late, late.Err(), "context deadline exceeded", []error{context.DeadlineExceeded}},
 		{"canceled for a reason", canceled, closed, "context canceled: why", []error{context.Canceled, why}},
+		{"the end says where, and has a reason", canceled, fmt.Errorf("dial: %w", context.Canceled), "why: dial: context canceled", []error{context.Canceled, why}},
+		{"the reason came first", canceled, fmt.Errorf("waiting: %w", why), "context canceled: waiting: why", []error{context.Canceled, why}},
 		{"canceled for a reason, and a cause", canceled, io.EOF, "context canceled: why: EOF", []error{context.Canceled, why, io.EOF}},
 	} {
 		err := ended.Error(tt.ctx, tt.err)

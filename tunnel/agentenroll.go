@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/causewayproject/causeway/internal/ended"
 	"github.com/causewayproject/causeway/tunnel/internal/socket"
 	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
@@ -243,9 +244,9 @@ func exchangeMessages(ctx context.Context, conn net.Conn, m *wire.Message) (*wir
 
 func askError(ctx context.Context, cluster string, err error) error {
 	e := &Error{Op: "enroll", Cluster: cluster, Code: CodeLost, Err: err}
-	switch cause := ctx.Err(); {
-	case cause != nil:
-		e.Code, e.Err = contextCode(cause), cause
+	switch end := ctx.Err(); {
+	case end != nil:
+		e.Code, e.Err = contextCode(end), ended.Error(ctx, err)
 	case errors.Is(err, wire.ErrMalformed):
 		e.Code = CodeBadRequest
 	}

@@ -7,10 +7,12 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/causewayproject/causeway/internal/test/targettest"
 	"github.com/causewayproject/causeway/tunnel"
 )
 
@@ -185,6 +187,32 @@ func TestAgentDoesNotAnswer(t *testing.T) {
 		var e *tunnel.Error
 		if !errors.As(err, &e) || e.Code.Side() != tunnel.SideTunnel || !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "the agent does not answer") {
 			t.Errorf("got %v, want an error about the agent, and that the context has ended", err)
+		}
+	})
+}
+
+// TestEndWhilePeersAreAsked: why the agents here were not enough is in the error, beside the
+// end of the caller's context.
+func TestEndWhilePeersAreAsked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newReplicas(t, "a", "b")
+		r.mesh()
+		targets := testTargets()
+		targets.Resolver = &targettest.Network{Hosts: map[string]string{"x": "192.0.2.1"}}
+		r.at("a", &tunnel.Agent{Targets: targets})
+		r.hang("a")
+		r.hang("b")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		why := errors.New("the operator left")
+		time.AfterFunc(time.Second, func() { cancel(why) })
+		_, err := r.beds["a"].s.Dialer(testCluster).DialContext(ctx, "tcp", "x:1")
+		if codeOf(err) != tunnel.CodeCanceled {
+			t.Errorf("got %v, want that the context has ended", err)
+		}
+		for _, is := range []error{context.Canceled, why, syscall.ECONNREFUSED} {
+			if !errors.Is(err, is) {
+				t.Errorf("got %v, want that errors.Is finds %v", err, is)
+			}
 		}
 	})
 }

@@ -269,8 +269,12 @@ func (r *dialRun) searchPeers(ctx context.Context, last *Error) (*mux.Stream, *E
 		}
 		last = err
 	}
-	if ctx.Err() != nil {
-		return nil, r.newError(contextCode(ctx.Err()), ctx.Err())
+	if end := ctx.Err(); end != nil {
+		err := end
+		if last.Code != CodeNoAgent { // whether there is one is not known
+			err = last
+		}
+		return nil, r.newError(contextCode(end), ended.Error(ctx, err))
 	}
 	missing := peers.missingAnswers(q.silent)
 	if !found && missing == nil {

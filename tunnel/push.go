@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/causewayproject/causeway/internal/ended"
 	"github.com/causewayproject/causeway/internal/mux"
 	"github.com/causewayproject/causeway/internal/printable"
 	"github.com/causewayproject/causeway/tunnel/internal/wire"
@@ -271,6 +272,6 @@ func (sess *agentSession) pushPayload(ctx context.Context, seq uint64, p Payload
 		return &Error{Op: "push", Cluster: sess.id.Cluster, Code: CodeLost, Err: sess.Mux.Err()}
 	case <-ctx.Done():
 		return &Error{Op: "push", Cluster: sess.id.Cluster, Code: contextCode(ctx.Err()),
-			Err: fmt.Errorf("the payload may be under way still, and be taken: %w", ctx.Err())}
+			Err: fmt.Errorf("the payload may be under way still, and be taken: %w", ended.Error(ctx, ctx.Err()))}
 	}
 }

@@ -118,6 +118,13 @@ func TestPushUnanswered(t *testing.T) {
 		if codeOf(err) != tunnel.CodeTimeout || !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "may be under way still") {
 			t.Errorf("got %v, want a timeout after which the agent may take the payload", err)
 		}
+		why := errors.New("the operator left")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		time.AfterFunc(time.Second, func() { cancel(why) })
+		err = r.beds["a"].s.Push(ctx, testCluster, tunnel.Payload{Name: "key"})
+		if !errors.Is(err, context.Canceled) || !errors.Is(err, why) {
+			t.Errorf("got %v, want the context's error and its cause", err)
+		}
 	})
 }
 

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 
 	"github.com/causewayproject/causeway/internal/abort"
+	"github.com/causewayproject/causeway/internal/ended"
 )
 
 // ResetCode is the code for the method Reset(code uint32) error of a connection, if it
@@ -57,7 +58,7 @@ func RelayEarly(ctx context.Context, early []byte, a, b net.Conn) Result {
 	aborted := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(aborted)
-		r.abortBoth(fmt.Errorf("relay: %w", contextError(ctx)))
+		r.abortBoth(fmt.Errorf("relay: %w", ended.Error(ctx, ctx.Err())))
 	})
 	var res Result
 	var wg sync.WaitGroup
@@ -77,14 +78,6 @@ func RelayEarly(ctx context.Context, early []byte, a, b net.Conn) Result {
 		res.Err = *err
 	}
 	return res
-}
-
-func contextError(ctx context.Context) error {
-	err, cause := ctx.Err(), context.Cause(ctx)
-	if cause == nil || errors.Is(cause, err) {
-		return err
-	}
-	return fmt.Errorf("%w: %w", err, cause)
 }
 
 // relay is one call of Relay.

@@ -17,6 +17,7 @@ import (
 
 	"k8s.io/client-go/transport"
 
+	"github.com/causewayproject/causeway/internal/ended"
 	"github.com/causewayproject/causeway/internal/mask"
 	"github.com/causewayproject/causeway/internal/printable"
 	"github.com/causewayproject/causeway/kubeconfig/internal/route"
@@ -133,16 +134,16 @@ func (p *probing) sendRequest(ctx context.Context, rt http.RoundTripper, seen *s
 	resp, err := p.roundTrip(rt, req)
 	if err != nil {
 		if seen.n.Load() == before {
-			return nil, &errNoCredentials{endedBy(ctx, err)}
+			return nil, &errNoCredentials{ended.Error(ctx, err)}
 		}
-		return nil, endedBy(ctx, mask.Error(err, seen.sentSecrets()))
+		return nil, ended.Error(ctx, mask.Error(err, seen.sentSecrets()))
 	}
 	defer resp.Body.Close()
 	a := &apiAnswer{status: resp.StatusCode}
 	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	a.page = kind == "text/html"
 	if a.body, err = io.ReadAll(io.LimitReader(resp.Body, maxAnswer)); err != nil {
-		return nil, endedBy(ctx, err)
+		return nil, ended.Error(ctx, err)
 	}
 	a.body = []byte(mask.Text(string(a.body), true, seen.sentSecrets()))
 	return a, nil

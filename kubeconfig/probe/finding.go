@@ -23,14 +23,6 @@ type finding struct {
 // maxText bounds what a step says, since others choose some of it.
 const maxText = 600
 
-// endedBy is ctx's error, with err, if that is why err came about.
-func endedBy(ctx context.Context, err error) error {
-	if ended := ctx.Err(); ended != nil && !errors.Is(err, ended) {
-		return fmt.Errorf("%w: %w", ended, err)
-	}
-	return err
-}
-
 func timedOut(err error) bool {
 	var t interface{ Timeout() bool }
 	return errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) || errors.As(err, &t) && t.Timeout()

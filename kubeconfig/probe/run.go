@@ -17,6 +17,7 @@ import (
 
 	"github.com/causewayproject/causeway/dialer"
 	"github.com/causewayproject/causeway/internal/abort"
+	"github.com/causewayproject/causeway/internal/ended"
 	"github.com/causewayproject/causeway/internal/printable"
 	"github.com/causewayproject/causeway/kubeconfig/internal/entry"
 	"github.com/causewayproject/causeway/kubeconfig/internal/field"
@@ -149,7 +150,7 @@ func (p *probing) startTLS(ctx context.Context, conn net.Conn) bool {
 	began := time.Now()
 	tc := tls.Client(conn, p.tls)
 	if err := tc.HandshakeContext(ctx); err != nil {
-		err = endedBy(ctx, err)
+		err = ended.Error(ctx, err)
 		return p.fail(PhaseTLS, time.Since(began), p.tlsFinding(err), err)
 	}
 	p.ready = tc

@@ -7,6 +7,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/causewayproject/causeway/internal/ended"
 	"github.com/causewayproject/causeway/internal/mux"
 	"github.com/causewayproject/causeway/tunnel/internal/carrier"
 	"github.com/causewayproject/causeway/tunnel/internal/socket"
@@ -30,7 +31,7 @@ func SayHello(ctx context.Context, m *mux.Session, hello *wire.Message, limit in
 		err = check(control, answer)
 	}
 	if !stop() {
-		err = fmt.Errorf("waiting for the answer to HELLO: %w", ctx.Err())
+		err = fmt.Errorf("waiting for the answer to HELLO: %w", ended.Error(ctx, err))
 	}
 	return control, answer, err
 }

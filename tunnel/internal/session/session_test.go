@@ -91,6 +91,33 @@ func newPairOn(t *testing.T, near, far net.Conn) (dialer, acceptor *role) {
 	return dialer, acceptor
 }
 
+// TestSayHelloEnds: the end of the context, its cause, and what the check found are in the error.
+func TestSayHelloEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		near, far := net.Pipe()
+		go func() {
+			m := mux.Server(far, nil)
+			if control, _, err := session.ReadHello(t.Context(), m); err == nil {
+				wire.Write(control, wire.New(wire.MsgWelcome))
+			}
+			<-m.Done()
+		}()
+		ctx, cancel := context.WithCancelCause(t.Context())
+		why, found := errors.New("why"), errors.New("found")
+		m := mux.Client(near, nil)
+		_, _, err := session.SayHello(ctx, m, wire.New(wire.MsgHello), wire.MaxHello, func(*mux.Stream, *wire.Message) error {
+			cancel(why)
+			return found
+		})
+		for _, is := range []error{context.Canceled, why, found} {
+			if !errors.Is(err, is) {
+				t.Errorf("got %v, want that errors.Is finds %v", err, is)
+			}
+		}
+		m.Close()
+	})
+}
+
 // serveStream answers an ASK, and reads the stream to its end.
 func (r *role) serveStream(stream *mux.Stream) {
 	defer stream.Close()

@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"slices"
 	"syscall"
+
+	"github.com/causewayproject/causeway/internal/ended"
 )
 
 // maxAddrs is how many addresses of a name are tried: more than any honest name
@@ -78,9 +80,9 @@ func (p *Policy) Dial(ctx context.Context, network, address string) (net.Conn, *
 	case err == nil:
 		return conn, nil
 	case errors.Is(ctx.Err(), context.Canceled):
-		return nil, &Error{Canceled, ctx.Err()}
+		return nil, &Error{Canceled, discreetError{ctx.Err().Error(), ended.Error(ctx, err)}}
 	case ctx.Err() != nil:
-		return nil, &Error{TimedOut, ctx.Err()}
+		return nil, &Error{TimedOut, discreetError{ctx.Err().Error(), ended.Error(ctx, err)}}
 	case limited.Err() != nil:
 		return nil, &Error{TimedOut, discreetError{"not within " + p.timeout.String(), err}}
 	}

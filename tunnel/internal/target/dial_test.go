@@ -168,3 +168,23 @@ func TestTargetRaceCanceled(t *testing.T) {
 		}
 	})
 }
+
+// TestTargetEnd: the text tells the server of the end alone; an agent's hooks find the rest.
+func TestTargetEnd(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	why, found := errors.New("why"), errors.New("found")
+	targets := configThrough(&targettest.Network{}, target.Config{Allow: []string{"*:443"}})
+	targets.Resolver = targettest.Resolver(func(context.Context, string) ([]netip.Addr, error) {
+		cancel(why)
+		return nil, found
+	})
+	_, err := targets.DialTarget(ctx, "tcp", "name:443")
+	if reasonOf(err) != target.Canceled || err.Error() != "context canceled" {
+		t.Errorf("got %v, want that the context was canceled", err)
+	}
+	for _, is := range []error{context.Canceled, why, found} {
+		if !errors.Is(err, is) {
+			t.Errorf("got %v, want that errors.Is finds %v", err, is)
+		}
+	}
+}

@@ -20,6 +20,7 @@ import (
 
 	"golang.org/x/net/http/httpguts"
 
+	"github.com/causewayproject/causeway/internal/ended"
 	"github.com/causewayproject/causeway/internal/mask"
 	"github.com/causewayproject/causeway/tunnel/internal/socket"
 )
@@ -68,8 +69,8 @@ func HostPort(u *url.URL) string {
 func Client(ctx context.Context, conn net.Conn, u *url.URL) (*Conn, error) {
 	stop := context.AfterFunc(ctx, func() { socket.Innermost(conn).Close() })
 	early, err := upgrade(conn, u)
-	if !stop() && ctx.Err() != nil {
-		err = ctx.Err()
+	if !stop() {
+		err = ended.Error(ctx, err)
 	}
 	if err != nil {
 		socket.Innermost(conn).Close()

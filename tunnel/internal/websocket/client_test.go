@@ -138,3 +138,27 @@ func TestWebSocketKeepsEarlyBytes(t *testing.T) {
 	conn.Close()
 	wg.Wait()
 }
+
+// endingConn ends a context in its Read, and then fails.
+type endingConn struct {
+	net.Conn
+	end func()
+	err error
+}
+
+func (c endingConn) Read([]byte) (int, error) { c.end(); return 0, c.err }
+
+// TestWebSocketEnd: the end of the context, its cause, and why the handshake failed are in the
+// error.
+func TestWebSocketEnd(t *testing.T) {
+	a, b := net.Pipe()
+	go io.Copy(io.Discard, b)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	why, found := errors.New("why"), errors.New("found")
+	_, err := connect(ctx, endingConn{a, func() { cancel(why) }, found}, "ws://server.test")
+	for _, is := range []error{context.Canceled, why, found} {
+		if !errors.Is(err, is) {
+			t.Errorf("got %v, want that errors.Is finds %v", err, is)
+		}
+	}
+}

@@ -24,23 +24,23 @@ var (
 // already, which would be ignored.
 func (d *HTTPConnect) WithForward(forward Dialer) (Dialer, error) {
 	c := *d
-	return &c, setForward(&c.Forward, forward)
+	return withForward(&c, &c.Forward, forward)
 }
 
 // WithForward returns a copy of d with this Forward. It returns an error if d has one
 // already, which would be ignored.
 func (d *SOCKS5) WithForward(forward Dialer) (Dialer, error) {
 	c := *d
-	return &c, setForward(&c.Forward, forward)
+	return withForward(&c, &c.Forward, forward)
 }
 
-// setForward sets the field Forward of a copy.
-func setForward(field *Dialer, forward Dialer) error {
+// withForward sets the field Forward of a copy, and returns the copy.
+func withForward(c Dialer, field *Dialer, forward Dialer) (Dialer, error) {
 	if *field != nil {
-		return errors.New("field Forward is set: in a chain only the first element may have one")
+		return nil, errors.New("field Forward is set: in a chain only the first element may have one")
 	}
 	*field = forward
-	return nil
+	return c, nil
 }
 
 // Chain returns a Dialer that reaches each proxy through the one before it, and the

@@ -164,6 +164,16 @@ func TestChainErrors(t *testing.T) {
 	}
 }
 
+// TestWithForwardTwice: with an error there is no Dialer.
+func TestWithForwardTwice(t *testing.T) {
+	ok := dialer.Direct{}
+	for _, d := range []dialer.Forwarder{&dialer.HTTPConnect{Forward: ok}, &dialer.SOCKS5{Forward: ok}, &dialer.Resolve{Forward: ok}} {
+		if with, err := d.WithForward(ok); with != nil || err == nil {
+			t.Errorf("%T: got %v, %v; want an error alone", d, with, err)
+		}
+	}
+}
+
 // hopErrors are the *Errors of err, from the last proxy of the chain to the
 // first.
 func hopErrors(err error) (all []*dialer.Error) {

@@ -80,7 +80,7 @@ func alwaysRetry(error) bool { return true }
 // already, which would be ignored.
 func (d *Resolve) WithForward(forward Dialer) (Dialer, error) {
 	c := *d
-	return &c, setForward(&c.Forward, forward)
+	return withForward(&c, &c.Forward, forward)
 }
 
 // resolveName returns the addresses of host, at least one.

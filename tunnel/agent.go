@@ -24,10 +24,10 @@ import (
 type Agent struct {
 	// Servers are addresses of one Server, or of its replicas, or of a load
 	// balancer in front of them: host:port, or a ws or wss URL. They are tried in
-	// turn, and so are the addresses of a name: of a server's or a proxy's, if Dial is nil
-	// or a dialer of package dialer. If empty, the agent uses those of the invitation, and once it has a
-	// certificate and no invitation, those of the last invitation, which Credentials
-	// keeps.
+	// turn. So are the addresses of a server's name, and of a proxy's, if Dial is nil
+	// or a dialer of package dialer. If empty, the agent uses those of the invitation,
+	// and once it has a certificate and no invitation, those of the last invitation,
+	// which Credentials keeps.
 	Servers []string
 	// Dial connects to a server, for example through a corporate proxy. If nil, a
 	// net.Dialer does.
@@ -38,9 +38,8 @@ type Agent struct {
 	// Credentials keeps the agent's key and certificate. Required.
 	Credentials CredentialStore
 	// Replica is the name of this process among the agents that share Credentials, such as
-	// the pod's name. To the Server they are
-	// separate agents of one Identity: dials use all of them, and a new session replaces
-	// older ones of the same Replica only. At most 63 bytes, printable, without spaces and
+	// the pod's name. To the Server they are separate agents of one Identity: dials use
+	// all of them, and a new session replaces older ones of the same Replica only. At most 63 bytes, printable, without spaces and
 	// bars. If empty, nobody else uses them.
 	//
 	// Agents that share Credentials also share the renewals: one renews, and the others

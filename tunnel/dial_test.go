@@ -90,7 +90,7 @@ func TestDialErrors(t *testing.T) {
 	}
 }
 
-// TestRecentDials: a session knows how the dials of the last minutes ended, whoever has asked.
+// TestRecentDials: a session counts the dials of the last minutes, however often it is asked.
 func TestRecentDials(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t, &tunnel.Server{})

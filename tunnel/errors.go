@@ -211,8 +211,8 @@ func (e *Error) Unwrap() error { return e.Err }
 
 // Is reports whether target is the error that stands for the code: CodeRefused is
 // syscall.ECONNREFUSED, CodeTimeout os.ErrDeadlineExceeded and context.DeadlineExceeded,
-// CodeUnreachable EHOSTUNREACH, CodeLost and CodeReset ECONNRESET, CodeDenied and CodeForbidden EACCES,
-// CodeClosed net.ErrClosed.
+// CodeUnreachable EHOSTUNREACH, CodeLost and CodeReset ECONNRESET, CodeDenied and
+// CodeForbidden EACCES, CodeClosed net.ErrClosed.
 func (e *Error) Is(target error) bool {
 	if e.Code == CodeTimeout && target == context.DeadlineExceeded {
 		return true // the agent has the caller's deadline, and may tell of it first

@@ -28,8 +28,8 @@ import (
 type Membership interface {
 	// Watch calls set with the addresses of all replicas and their zones, at once and
 	// after each change, until ctx ends. The keys are the addresses, the values their
-	// zones, such as a cloud's; empty for an unknown one. Addresses are host:port, or ws or wss URLs, as
-	// [CheckAddress] says. The replica's own may be among them; it is
+	// zones, such as a cloud's; empty for an unknown one. Addresses are host:port, or ws
+	// or wss URLs, as [CheckAddress] says. The replica's own may be among them; it is
 	// recognized. Set does not block, does not keep the map, and replaces all former
 	// addresses.
 	//

@@ -205,7 +205,7 @@ const maxKnown = 10_000
 type holders struct {
 	mu    sync.Mutex         // guards the fields below
 	known map[string]finding // by cluster
-	asked map[asking]bool    // who was told that there is none here
+	asked map[asking]bool    // replicas that were told that none is here
 	news  uint64             // how often forget and forgetAll were called
 }
 

@@ -63,8 +63,8 @@ type SessionInfo struct {
 	// Draining: it accepts no new streams.
 	Draining bool `json:"draining"`
 	Streams  int  `json:"streams"` // open now
-	// DialCounts are all dials that went to this session. Of a session that has ended, those
-	// that were under way have failed. Recent are those that ended in the last five to ten
+	// DialCounts counts all dials that went to this session. Those that were under way when
+	// the session ended have failed. Recent counts those that ended in the last five to ten
 	// minutes.
 	DialCounts
 	Recent DialCounts `json:"recent"`

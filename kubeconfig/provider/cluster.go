@@ -54,10 +54,11 @@ type Secrets struct {
 	SoleUser bool
 }
 
-// ReadCluster reads a Cluster of cluster.x-k8s.io/v1beta2 or v1beta1, and of
-// its infrastructure object status.apiEndpoints: objects with host and port, or strings. The first of them is the Endpoint of a Cluster
-// without spec.controlPlaneEndpoint. infrastructure may be nil. The caller adds the
-// Namespace's annotations, once it has read the Namespace. Both objects are only read.
+// ReadCluster reads a Cluster of cluster.x-k8s.io/v1beta2 or v1beta1, and of its
+// infrastructure object status.apiEndpoints: objects with host and port, or strings.
+// The first of them is the Endpoint of a Cluster without spec.controlPlaneEndpoint.
+// infrastructure may be nil. The caller adds the Namespace's annotations, once it has
+// read the Namespace. Both objects are only read.
 //
 // An endpoint that can't be used is an error, such as one whose host has a
 // scheme: the URL that Cluster API makes of it reaches no server. The Cluster

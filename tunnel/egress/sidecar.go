@@ -156,7 +156,7 @@ const patchesDir = "/etc/kubernetes/patches/causeway-egress"
 // KubeadmConfig returns what SetPhase does to a static pod, as part of a KubeadmConfig's
 // spec: patches, which kubeadm applies whenever it writes the manifest. They are a strategic
 // merge patch with the Sidecar, and for [PhaseOn] a JSON patch (RFC 6902) that adds the flag to
-// the command of the first container. The Sidecar runs as User. For [PhaseOff] there are none.
+// the command of the first container. The Sidecar runs as User. [PhaseOff] has no patches.
 func (s *Sidecar) KubeadmConfig(to Phase) ([]byte, error) {
 	files := []any{}
 	if to == PhaseOff { // kubeadm refuses a directory that is not there

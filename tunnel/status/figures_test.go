@@ -52,7 +52,7 @@ func TestFigures(t *testing.T) {
 	})
 }
 
-// TestRecentDials: the figures of dials are those of the last minutes, whoever has looked.
+// TestRecentDials: the page counts the dials of the last minutes, however often it is read.
 func TestRecentDials(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := fleet{server("a", longAgo(dialed(session("c", "1"), 100, 90)), dialed(session("c", "2"), 7, 0)), server("b", denied(dialed(session("c", "3"), 9, 9), 4))}

@@ -245,7 +245,7 @@ func removeNamespaces(ctx context.Context, match func(name string) bool) error {
 	return errors.Join(errs...)
 }
 
-// RemoveNamespaces removes namespaces, those that are nil left out.
+// RemoveNamespaces removes network namespaces. A nil one is skipped.
 func RemoveNamespaces(made ...*Namespace) error {
 	return removeNamespaces(context.Background(), func(name string) bool {
 		return slices.ContainsFunc(made, func(ns *Namespace) bool { return ns != nil && ns.Name == name })

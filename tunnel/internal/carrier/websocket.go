@@ -67,9 +67,8 @@ func outerTLS(config *tls.Config, host string) *tls.Config {
 }
 
 // ListenWebSocket returns a listener that accepts WebSockets on the connections of
-// l, for requests of the path, or of any path if it is empty. The outer TLS is by
-// config; nil: none. Close waits for the listener's goroutines. Connections that
-// were accepted stay open.
+// l, whatever path they ask for. The outer TLS is by config; nil: none. Close waits
+// for the listener's goroutines. Connections that were accepted stay open.
 func ListenWebSocket(l net.Listener, config *tls.Config) net.Listener {
 	if config != nil {
 		config = admission.LimitMessages(outerTLS(config, ""))

@@ -305,6 +305,6 @@ func (s *Session) Retired() bool { return s.retired.Load() }
 // if the queue is full because the other end does not read.
 func (s *Session) Send(m *wire.Message) bool { return s.outbox.add(m) }
 
-// IsBehind reports whether messages wait, since the other end does not read. What it asks for
-// need not be made then.
+// IsBehind reports whether messages wait because the other end does not read. Then there is
+// no use in making answers for it.
 func (s *Session) IsBehind() bool { return s.outbox.isBehind() }

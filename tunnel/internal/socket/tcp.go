@@ -27,9 +27,9 @@ func (l tunedListener) Accept() (net.Conn, error) {
 }
 
 // Tune sets the options of the TCP connection at the bottom of conn, if there is
-// one: how long sent data may stay unacknowledged (zero: 30 s; negative: as the
-// system has it), and how much data that was not sent the kernel takes. A system
-// may have neither: a dead peer is found by the session's keepalive in any case.
+// one: how long sent data may stay unacknowledged, 30 s, and how much data that was
+// not sent the kernel takes. A system may have neither: a dead peer is found by the
+// session's keepalive in any case.
 func Tune(conn net.Conn) {
 	tc, ok := Innermost(conn).(*net.TCPConn)
 	if !ok {

@@ -73,7 +73,7 @@ func (w *Writer) extendLocked(now time.Time) bool {
 	return w.conn.SetWriteDeadline(now.Add(min(left, writeSlice))) == nil
 }
 
-// SetWriteDeadline is for the Write under way, and those that follow.
+// SetWriteDeadline bounds the Write that is under way, and later ones.
 func (w *Writer) SetWriteDeadline(t time.Time) error {
 	if w.below != nil {
 		return w.conn.SetWriteDeadline(t)

@@ -38,8 +38,8 @@ func openTargets(a *tunnel.Agent, allow []string) (*follow.File, error) {
 	return file, nil
 }
 
-// readLines returns the patterns in a file: its lines, without those that are empty or begin
-// with "#". There has to be one.
+// readLines returns the patterns of a file, one a line. Empty lines and those that begin with
+// "#" are left out. A file without a pattern is an error.
 func readLines(text []byte) (patterns []string, err error) {
 	for line := range strings.Lines(string(text)) {
 		if line = strings.TrimSpace(line); line != "" && line[0] != '#' {

@@ -83,8 +83,8 @@ func TestLocalNames(t *testing.T) {
 	}
 }
 
-// unopenedFIFO returns a named pipe, and fails the test if somebody has opened it to read
-// when the test ends: whoever has waits for a writer.
+// unopenedFIFO returns a named pipe that nobody may open: a reader would wait for a writer
+// for ever. The test fails at its end if one waits.
 func unopenedFIFO(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "fifo")

@@ -50,8 +50,9 @@ func Open(path string, take func(text []byte) error) (*File, error) {
 	return f, err
 }
 
-// Check reads the file again, and calls take if it has changed. The log says so, or what is
-// wrong: once for each content. What is in the file, and flag names it.
+// Check reads the file again, and calls take if it has changed. It logs that, or what is
+// wrong with the file, once for each content. what says what the file holds, such as
+// "targets"; flag is the name of the flag that gave the file.
 func (f *File) Check(log *slog.Logger, what, flag string) {
 	switch changed, err := f.check(); {
 	case err != nil:

@@ -38,7 +38,7 @@ func TestCheck(t *testing.T) {
 	const told, kept = "level=INFO msg=figures file=", `level=WARN msg="figures: those before stay" error="--flag: `
 	for _, step := range []struct {
 		do   func()
-		want string // in the one line of the log; "": there is none
+		want string // part of the one line that is logged; empty: nothing is logged
 	}{
 		{func() {}, ""},
 		{func() { write("wrong") }, kept + "it is wrong"},

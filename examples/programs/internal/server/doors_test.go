@@ -57,7 +57,7 @@ func with(user *url.Userinfo, proxy string) string {
 	return u.String()
 }
 
-// The doors lead whoever shows a ticket, or a certificate, and nobody else.
+// TestDoors: a client with a ticket or a certificate gets through, and no other.
 func TestDoors(t *testing.T) {
 	dir := t.TempDir()
 	ca := pki.NewCA("doors")

@@ -52,8 +52,8 @@ var _ tunnel.Membership = EndpointSlices{}
 
 // Watch calls set with the addresses of all replicas, host:port, and the zones of their
 // nodes, first when they are known and then after each change, until ctx ends. While the
-// API server is down, the last ones stay. The error is about a field, or nil. A Service that
-// has no slice for half a minute is one: its own replica would be in it.
+// API server is down, the last ones stay. The error is about a field, or says that the
+// Service has had no slice for half a minute, which even one without endpoints has.
 func (s EndpointSlices) Watch(ctx context.Context, set func(zones map[string]string)) error {
 	if err := checkFields("endpoint slices", s.Client, "Namespace", s.Namespace, "Service", s.Service); err != nil {
 		return err
@@ -66,12 +66,16 @@ func (s EndpointSlices) Watch(ctx context.Context, set func(zones map[string]str
 	missing := time.AfterFunc(missingTime, func() {
 		stop(fmt.Errorf("the Service %q in the Namespace %q has no EndpointSlice: is its name right?", s.Service, s.Namespace))
 	})
+	missing.Stop() // the API server may be down
 	defer missing.Stop()
 	var last map[string]string // nil: set was not called yet
 	err := followInformer(watching, informer, func(err error) { reportError(s.Error, wrapError("watch endpoint slices", err)) }, func() {
 		found := informer.GetStore().List()
-		if len(found) > 0 {
+		switch {
+		case len(found) > 0:
 			missing.Stop()
+		case last == nil:
+			missing.Reset(missingTime)
 		}
 		if all := s.zonesOf(found); last == nil || !maps.Equal(all, last) {
 			last = all
@@ -80,12 +84,13 @@ func (s EndpointSlices) Watch(ctx context.Context, set func(zones map[string]str
 	})
 	if err == nil && ctx.Err() == nil {
 		err = context.Cause(watching)
-		reportError(s.Error, err)
 	}
-	return wrapError("watch endpoint slices", err)
+	err = wrapError("watch endpoint slices", err)
+	reportError(s.Error, err)
+	return err
 }
 
-// missingTime is how long a Service may have no slice. It has one even without endpoints.
+// missingTime is how long a Service may have no slice.
 var missingTime = 30 * time.Second
 
 // zonesOf returns the addresses of all slices, with their zones. For a while, an endpoint

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/causewayproject/causeway/internal/test/apitest"
@@ -209,5 +210,28 @@ func TestEndpointSlicesOfNothing(t *testing.T) {
 		}
 		cancel()
 		reset()
+	}
+}
+
+// TestEndpointSlicesForbidden: a Service whose slices can't be read is not called missing.
+func TestEndpointSlicesForbidden(t *testing.T) {
+	defer kubernetes.SetMissingTime(time.Millisecond)()
+	api := apitest.New(t)
+	api.Set("endpointslices", slice("a", "IPv4", []any{port("", 8443, "TCP")}, endpoint("10.0.0.1")))
+	api.SetFault(func(*http.Request) int { return http.StatusForbidden })
+	told := make(chan error, 10)
+	s := kubernetes.EndpointSlices{Client: client(t, api), Namespace: namespace, Service: "tunnel", Error: func(err error) { told <- err }}
+	sets := make(chan map[string]string, 1)
+	start(t, func(ctx context.Context) error {
+		return s.Watch(ctx, func(zones map[string]string) { sets <- zones })
+	})
+	for range 2 {
+		if err := receive(t, told, "an error"); !apierrors.IsForbidden(err) {
+			t.Errorf("got %v, want what the API server says", err)
+		}
+	}
+	api.SetFault(nil)
+	if got := receive(t, sets, "the replica"); len(got) != 1 {
+		t.Errorf("got %v, want the replica", got)
 	}
 }

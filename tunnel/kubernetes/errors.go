@@ -7,7 +7,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// requiredField is the error for a field that is needed.
 // checkFields returns an error for the first field that is not set. fields are names, each
 // with its value.
 func checkFields(what string, client kubernetes.Interface, fields ...string) error {
@@ -29,6 +28,7 @@ func reportError(report func(error), err error) {
 	}
 }
 
+// requiredField is the error for a field that is needed.
 func requiredField(what, field string) error {
 	return fmt.Errorf("tunnel/kubernetes: %s: field %s is required", what, field)
 }

@@ -28,8 +28,8 @@ const (
 // spellingResult says how a consumer reads a spelling.
 type spellingResult struct {
 	spelling
-	reading       reading
-	missed, extra *question // the first that it misses, and the first that it wrongly covers
+	reading reading
+	missed  *question // the first that it misses
 }
 
 // quoteItems returns the spelling in quotes. Of many items it shows the first and the
@@ -71,7 +71,7 @@ func (c Consumer) readSpelling(s spelling, item string) spellingResult {
 	r := spellingResult{spelling: s}
 	match, implied := c.newMatcher(strings.Join(s.items, ",")), c.newMatcher("")
 	rules := compileRules(item, true)
-	hit := false
+	hit, extra := false, false // it covers what it should, and what it should not
 	for _, p := range itemQuestions(item) {
 		t := newTarget(p.host, p.port)
 		got, want := match(t), rules.Bypass(p.host, t.port)
@@ -80,14 +80,12 @@ func (c Consumer) readSpelling(s spelling, item string) spellingResult {
 			r.missed = &p
 		}
 		// No spelling changes what the consumer implies.
-		if got && !want && r.extra == nil && !implied(t) {
-			r.extra = &p
-		}
+		extra = extra || got && !want && !implied(t)
 	}
 	switch {
-	case r.missed == nil && r.extra == nil:
+	case r.missed == nil && !extra:
 		r.reading = exact
-	case !hit, r.extra != nil && s.wider == "":
+	case !hit, extra && s.wider == "":
 		r.reading = unusable
 	case r.missed != nil:
 		r.reading = narrower

@@ -36,8 +36,8 @@
 // clusterID, provider and others), the first where it has a proxy. Beside it, set
 // Config.ValuesName and SystemdName, and name the objects in the spec.extraConfigs of Apps
 // and in KubeadmConfigs; chart-operator's App stays with cluster-apps-operator's.
-// Objects in the shape that this
-// package wrote before it had Config.Layout are written again.
+// Objects in the shape that this package wrote before it had Config.Layout are written
+// again.
 //
 // A machine that is made before spec.controlPlaneEndpoint is known would always send
 // requests for its API server to the proxy. The drop-in is therefore not made, and

@@ -19,6 +19,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/causewayproject/causeway/dialer"
+	"github.com/causewayproject/causeway/internal/test/dnstest"
 	"github.com/causewayproject/causeway/internal/test/proxytest"
 )
 
@@ -300,7 +301,7 @@ func answerSteps(conn net.Conn, steps []string) {
 // A Resolver of a SOCKS5 that dials through it is no loop if the server is an
 // address, and ErrLoop if that has to be looked up itself.
 func TestSOCKS5ResolverLoop(t *testing.T) {
-	dns := serve(t, listen(t), tcpDNS(map[string][]string{"api.": {"192.0.2.1"}}, nil))
+	dns := serve(t, listen(t), dnstest.Hosts{"api.": {"192.0.2.1"}}.Serve)
 	echo := toEcho(t)
 	p := &proxytest.SOCKS5{Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
 		if address == "192.0.2.53:53" {

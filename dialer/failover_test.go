@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/causewayproject/causeway/dialer"
+	"github.com/causewayproject/causeway/internal/test/dnstest"
 	"github.com/causewayproject/causeway/internal/test/proxytest"
 )
 
@@ -72,7 +73,7 @@ func TestFailoverDecision(t *testing.T) {
 	plainAsTLS := status(400)
 	plainAsTLS.TLSConfig = &tls.Config{}
 	localLookup := socks(refusing)
-	localLookup.Resolver = fakeDNS(t, nil)
+	localLookup.Resolver = dnstest.Hosts{}.Resolver()
 
 	for _, tt := range []struct {
 		name   string

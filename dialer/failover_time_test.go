@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/causewayproject/causeway/dialer"
+	"github.com/causewayproject/causeway/internal/test/dnstest"
 	"github.com/causewayproject/causeway/internal/test/proxytest"
 )
 
@@ -292,8 +293,8 @@ func TestFailoverCoolDownProxyName(t *testing.T) {
 // A target that can't be reached directly does not send the others elsewhere.
 func TestFailoverCoolDownTarget(t *testing.T) {
 	local := serve(t, listen(t), echo)
-	hosts := map[string][]string{"local.test.": {"127.0.0.1"}}
-	socks := &dialer.SOCKS5{Addr: serve(t, listen(t), (&proxytest.SOCKS5{}).Handle), Resolver: fakeDNS(t, hosts)}
+	hosts := dnstest.Hosts{"local.test.": {"127.0.0.1"}}
+	socks := &dialer.SOCKS5{Addr: serve(t, listen(t), (&proxytest.SOCKS5{}).Handle), Resolver: hosts.Resolver()}
 	_, port, _ := net.SplitHostPort(local)
 	for _, tt := range []struct {
 		name      string

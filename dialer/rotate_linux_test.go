@@ -10,6 +10,7 @@ import (
 
 	"github.com/causewayproject/causeway/dialer"
 	"github.com/causewayproject/causeway/internal/rotate"
+	"github.com/causewayproject/causeway/internal/test/dnstest"
 )
 
 // TestDirectRotates: who dials a name again and again goes through its addresses.
@@ -39,7 +40,7 @@ func TestDirectRotates(t *testing.T) {
 				}
 				defer l.Close()
 			}
-			d := dialer.Direct{Dialer: &net.Dialer{Resolver: fakeDNS(t, map[string][]string{"three.test.": hosts})}}
+			d := dialer.Direct{Dialer: &net.Dialer{Resolver: dnstest.Hosts{"three.test.": hosts}.Resolver()}}
 			ctx := rotate.WithAddrs(t.Context(), &rotate.Addrs{})
 			var got []string
 			for range tt.want {

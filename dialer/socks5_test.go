@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/causewayproject/causeway/dialer"
+	"github.com/causewayproject/causeway/internal/test/dnstest"
 	"github.com/causewayproject/causeway/internal/test/proxytest"
 )
 
@@ -275,7 +276,7 @@ func TestSOCKS5Resolver(t *testing.T) {
 			return echo(ctx, network, address)
 		},
 	}
-	resolver := fakeDNS(t, map[string][]string{"api.example.com.": {"192.0.2.1", "192.0.2.2", "2001:db8::1"}})
+	resolver := dnstest.Hosts{"api.example.com.": {"192.0.2.1", "192.0.2.2", "2001:db8::1"}}.Resolver()
 	d := &dialer.SOCKS5{Addr: serve(t, listen(t), p.Handle), Resolver: resolver, Forward: checked(t)}
 	for _, tt := range []struct {
 		network string

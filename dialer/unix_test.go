@@ -14,6 +14,7 @@ import (
 	"golang.org/x/net/nettest"
 
 	"github.com/causewayproject/causeway/dialer"
+	"github.com/causewayproject/causeway/internal/test/dnstest"
 	"github.com/causewayproject/causeway/internal/test/pki"
 	"github.com/causewayproject/causeway/internal/test/proxytest"
 )
@@ -51,7 +52,7 @@ func TestUnixProxy(t *testing.T) {
 			}
 			d, err := dialer.FromURL(u, &dialer.Options{
 				Forward:  checked(t),
-				Resolver: fakeDNS(t, map[string][]string{"api.example.com.": {"192.0.2.10"}}),
+				Resolver: dnstest.Hosts{"api.example.com.": {"192.0.2.10"}}.Resolver(),
 			})
 			if err != nil {
 				t.Fatal(err)

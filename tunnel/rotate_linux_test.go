@@ -1,50 +1,20 @@
 package tunnel_test
 
 import (
-	"context"
-	"encoding/binary"
-	"io"
 	"net"
-	"net/netip"
 	"testing"
 	"time"
 
-	"golang.org/x/net/dns/dnsmessage"
-
 	"github.com/causewayproject/causeway/dialer"
+	"github.com/causewayproject/causeway/internal/test/dnstest"
 	"github.com/causewayproject/causeway/internal/test/proxytest"
 	"github.com/causewayproject/causeway/tunnel"
 )
 
-// namesOf is a dialer for which each name has these addresses.
-func namesOf(addrs ...string) dialer.Direct {
-	answer := func(conn net.Conn) {
-		defer conn.Close()
-		var m dnsmessage.Message
-		size := make([]byte, 2)
-		io.ReadFull(conn, size)
-		text := make([]byte, binary.BigEndian.Uint16(size))
-		if io.ReadFull(conn, text); m.Unpack(text) != nil {
-			return
-		}
-		m.Response = true
-		for _, addr := range addrs {
-			if q := m.Questions[0]; q.Type == dnsmessage.TypeA {
-				m.Answers = append(m.Answers, dnsmessage.Resource{
-					Header: dnsmessage.ResourceHeader{Name: q.Name, Type: q.Type, Class: q.Class},
-					Body:   &dnsmessage.AResource{A: netip.MustParseAddr(addr).As4()},
-				})
-			}
-		}
-		text, _ = m.Pack()
-		conn.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(text))), text...))
-	}
-	return dialer.Direct{Dialer: &net.Dialer{Resolver: &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
-		near, far := net.Pipe()
-		go answer(far)
-		return near, nil
-	}}}}
-}
+// twoAddresses is a dialer that knows a server and a proxy by two addresses each.
+var twoAddresses = dialer.Direct{Dialer: &net.Dialer{Resolver: dnstest.Hosts{
+	"server.test.": {"127.0.0.2", "127.0.0.3"}, "proxy.test.": {"127.0.0.2", "127.0.0.3"},
+}.Resolver()}}
 
 // listenPair listens at one port of two addresses.
 func listenPair(t *testing.T) (first, second net.Listener, port string) {
@@ -72,7 +42,7 @@ func TestAgentTriesEachAddress(t *testing.T) {
 		_, l, port := listenPair(t)
 		b := newBed(t, &tunnel.Server{})
 		b.serveAlso(l)
-		b.agent(quick(&tunnel.Agent{Servers: []string{"server.test:" + port}, Dial: namesOf("127.0.0.2", "127.0.0.3").DialContext}))
+		b.agent(quick(&tunnel.Agent{Servers: []string{"server.test:" + port}, Dial: twoAddresses.DialContext}))
 	})
 	t.Run("the first proxy is silent", func(t *testing.T) {
 		_, l, port := listenPair(t)
@@ -84,7 +54,7 @@ func TestAgentTriesEachAddress(t *testing.T) {
 			t.Fatal(err)
 		}
 		b.serveAlso(server)
-		through := &dialer.HTTPConnect{Addr: "proxy.test:" + port, Forward: namesOf("127.0.0.2", "127.0.0.3")}
+		through := &dialer.HTTPConnect{Addr: "proxy.test:" + port, Forward: twoAddresses}
 		b.agent(quick(&tunnel.Agent{Servers: []string{server.Addr().String()}, Dial: through.DialContext}))
 	})
 }

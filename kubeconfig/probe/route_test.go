@@ -3,11 +3,9 @@ package probe_test
 import (
 	"context"
 	"crypto/tls"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -15,10 +13,10 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/net/dns/dnsmessage"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/causewayproject/causeway/dialer"
+	"github.com/causewayproject/causeway/internal/test/dnstest"
 	"github.com/causewayproject/causeway/internal/test/kubetest"
 	"github.com/causewayproject/causeway/internal/test/pki"
 	"github.com/causewayproject/causeway/internal/test/proxytest"
@@ -32,40 +30,10 @@ type noAgent struct{}
 func (noAgent) Error() string     { return "tunnel: no agent is connected" }
 func (noAgent) Unavailable() bool { return true }
 
-// emptyDNS knows no name.
-func emptyDNS(t *testing.T) *net.Resolver {
-	serve := func(conn net.Conn) {
-		defer conn.Close()
-		var size [2]byte
-		for {
-			if _, err := io.ReadFull(conn, size[:]); err != nil {
-				return
-			}
-			text := make([]byte, binary.BigEndian.Uint16(size[:]))
-			var m dnsmessage.Message
-			if _, err := io.ReadFull(conn, text); err != nil || m.Unpack(text) != nil {
-				return
-			}
-			m.Response, m.RCode, m.Additionals = true, dnsmessage.RCodeNameError, nil
-			text, err := m.Pack()
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			conn.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(text))), text...))
-		}
-	}
-	return &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
-		near, far := net.Pipe()
-		go serve(far)
-		return near, nil
-	}}
-}
-
 // What the caller's own dialers say is explained, too.
 func TestProbeDialers(t *testing.T) {
 	const noName = "api.example.com"
-	lookup := dialer.Direct{Dialer: &net.Dialer{Resolver: emptyDNS(t)}}
+	lookup := dialer.Direct{Dialer: &net.Dialer{Resolver: dnstest.Hosts{}.Resolver()}}
 	refused := &dialer.HTTPConnect{Addr: script(t, nil, says("HTTP/1.1 403 no\r\nContent-Length: 0\r\n\r\n"))}
 	fails := func(err error) dialer.Dialer {
 		return dialer.Func(func(context.Context, string, string) (net.Conn, error) { return nil, err })

@@ -362,9 +362,12 @@ func TestFollowStore(t *testing.T) {
 		b := newBed(t, &tunnel.Server{Store: store})
 		other := &tunnel.Server{Authority: b.s.Authority, Store: store}
 		defer other.Close()
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		go b.s.FollowStore(ctx)
+		follow := func() (stop func()) {
+			ctx, cancel := context.WithCancel(t.Context())
+			go b.s.FollowStore(ctx)
+			return cancel
+		}
+		stop := follow()
 		former := b.agent(&tunnel.Agent{})
 		if err := other.EndCluster(t.Context(), testCluster, 0); err != nil {
 			t.Fatal(err)
@@ -374,10 +377,14 @@ func TestFollowStore(t *testing.T) {
 			t.Errorf("got %d sessions, want none", n)
 		}
 		former.stop()
+		stop() // it looks each second
 		time.Sleep(9 * 24 * time.Hour)
+		defer follow()()
+		time.Sleep(time.Second)
 		if got := must(other.EndedClusters(t.Context()))(t); len(got) > 0 {
 			t.Errorf("got %v, want that it is forgotten", got)
 		}
+		time.Sleep(time.Second)
 		b.agent(&tunnel.Agent{})
 		b.echo().Close()
 	})

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"golang.org/x/net/nettest"
@@ -91,6 +92,9 @@ func TestEarlyBytesAfterClose(t *testing.T) {
 
 func TestTransport(t *testing.T) {
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/header" {
+			w.Header().Set("A", strings.Repeat("b", 2<<20))
+		}
 		io.WriteString(w, r.Proto)
 	}))
 	server.EnableHTTP2 = true
@@ -121,6 +125,10 @@ func TestTransport(t *testing.T) {
 	}
 	if requests != 1 {
 		t.Errorf("got %d CONNECT requests, want 1", requests)
+	}
+	if res, err := (&http.Client{Transport: tr}).Get("https://" + target + "/header"); err == nil {
+		res.Body.Close()
+		t.Error("a header of 2 MiB is taken")
 	}
 	if tr.Proxy != nil {
 		t.Error("Proxy is set")

@@ -188,17 +188,19 @@ func (s *phaseSpan) endPhase(err error) {
 
 // Transport returns a new http.Transport that makes its connections with d, and uses
 // no proxy of the environment. It speaks HTTP/2 if the server does, and closes a
-// dead HTTP/2 connection within 45 seconds. The caller may change the Transport
-// before its first use, and closes its idle connections (CloseIdleConnections).
+// dead HTTP/2 connection within 45 seconds. The header of an answer has at most 1 MiB. The
+// caller may change the Transport before its first use, and closes its idle connections
+// (CloseIdleConnections).
 func Transport(d Dialer) *http.Transport {
 	return &http.Transport{
-		DialContext:           d.DialContext,
-		ForceAttemptHTTP2:     true,
-		MaxIdleConns:          100,
-		MaxIdleConnsPerHost:   25,
-		IdleConnTimeout:       90 * time.Second,
-		TLSHandshakeTimeout:   10 * time.Second,
-		ExpectContinueTimeout: time.Second,
+		DialContext:            d.DialContext,
+		ForceAttemptHTTP2:      true,
+		MaxIdleConns:           100,
+		MaxIdleConnsPerHost:    25,
+		IdleConnTimeout:        90 * time.Second,
+		TLSHandshakeTimeout:    10 * time.Second,
+		ExpectContinueTimeout:  time.Second,
+		MaxResponseHeaderBytes: 1 << 20,
 		HTTP2: &http.HTTP2Config{
 			SendPingTimeout: 30 * time.Second,
 			PingTimeout:     15 * time.Second,

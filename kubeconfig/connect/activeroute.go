@@ -16,6 +16,10 @@ import (
 	"github.com/causewayproject/causeway/kubeconfig/internal/route"
 )
 
+// maxHeader bounds the header of an answer; net/http would take 10 MiB. kube-apiserver's own has
+// some 10 KiB, but it also passes on the answers of pods and of aggregated API servers.
+const maxHeader = 1 << 20
+
 // activeRoute is what a Client makes of one kubeconfig: a route, and a transport
 // with its connections.
 type activeRoute struct {
@@ -66,6 +70,7 @@ func (g *activeRoute) makeTransport() error {
 	if g.base == nil {
 		return errors.New("connect: client-go's transport is not an http.Transport") // not reached: see its cache
 	}
+	g.base.MaxResponseHeaderBytes = maxHeader
 	return nil
 }
 

@@ -19,8 +19,8 @@ import (
 )
 
 // Client is a way to one API server. It has one transport, shared by everything that
-// is made from the Client, and that transport's connections. It is safe for concurrent
-// use.
+// is made from the Client, and that transport's connections. An answer's header has at most
+// 1 MiB. It is safe for concurrent use.
 //
 // # Changes
 //

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -204,6 +205,27 @@ func TestClientOneTransport(t *testing.T) {
 	}
 	if diff := cmp.Diff(map[string]int{"HTTP/2.0": 40}, api.protos); diff != "" {
 		t.Errorf("requests by protocol (-want +got):\n%s", diff)
+	}
+}
+
+func TestClientBoundsHeader(t *testing.T) {
+	api := newAPIServer(t)
+	api.pods = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		size, _ := strconv.Atoi(r.URL.Path[len(podPath):])
+		w.Header().Set("A", strings.Repeat("b", size))
+	})
+	for _, disabled := range []string{"", "1"} {
+		t.Setenv("DISABLE_HTTP2", disabled)
+		c := kubetest.NewClient(t, build(t, api, kubeconfig.Route{}), &connect.Options{Forward: api.dialer()})
+		for size, want := range map[string]bool{"1000000": true, "1100000": false} {
+			resp, err := get(c.HTTP(), podPath+size)
+			if (err == nil) != want {
+				t.Errorf("DISABLE_HTTP2=%s: a header of %s bytes: got %v, want ok %v", disabled, size, err, want)
+			}
+			if err == nil {
+				resp.Body.Close()
+			}
+		}
 	}
 }
 

@@ -31,7 +31,7 @@ const proxyWithPath = "a proxy with a path"
 // What client-go takes is not called wrong.
 func TestProbeTakesWhatClientGoTakes(t *testing.T) {
 	lenient := map[string]http.HandlerFunc{ // its clock is another, say
-		"/apis/authentication.k8s.io/v1/selfsubjectreviews": reply(http.StatusCreated, "application/json", `{"status":{"userInfo":{"username":"u"}}}`),
+		review:     reply(http.StatusCreated, "application/json", `{"status":{"userInfo":{"username":"u"}}}`),
 		"/readyz":  reply(http.StatusOK, "text/plain", "ok"),
 		"/version": reply(http.StatusOK, "application/json", `{}`),
 	}

@@ -24,7 +24,7 @@ import (
 )
 
 const (
-	maxAnswer  = 64 << 10
+	maxAnswer  = 64 << 10 // bytes of an answer's body, and of its header
 	pathReview = "apis/authentication.k8s.io/v1/selfsubjectreviews"
 	bodyReview = `{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}`
 	anonymous  = "system:anonymous"
@@ -61,6 +61,7 @@ func (p *probing) queryAPI(ctx context.Context) bool {
 			Proxy: func(*http.Request) (*url.URL, error) { return nil, nil },
 		}
 	}
+	base.MaxResponseHeaderBytes = maxAnswer
 	defer base.CloseIdleConnections()
 	seen := &sentRequests{rt: base}
 	rt, err := transport.HTTPWrappersForConfig(p.creds, seen)
@@ -242,7 +243,7 @@ func (p *probing) requestFinding(err error) finding {
 	case hungUp(err):
 		return finding{"the API server closed the connection at the first request", "Try again; if it stays so, look at the log of the API server, and of the load balancer before it."}
 	}
-	return finding{"the request fails: " + err.Error(), "Check what listens at " + route.AddressOf(p.server) + "."}
+	return finding{"the request fails: " + err.Error(), "Check what listens at " + route.AddressOf(p.server) + ". An answer's header may have at most 64 KiB."}
 }
 
 // rejectedCredentials explains a 401.

@@ -123,7 +123,6 @@ func jwt(expires time.Time) string {
 
 func TestProbeAuthFails(t *testing.T) {
 	type answers = map[string]http.HandlerFunc
-	const review = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 	token := func(text string) clientcmdapi.AuthInfo { return clientcmdapi.AuthInfo{Token: text} }
 	plugin := func(command string) clientcmdapi.AuthInfo {
 		return clientcmdapi.AuthInfo{Exec: &clientcmdapi.ExecConfig{Command: command, APIVersion: "client.authentication.k8s.io/v1", InteractiveMode: clientcmdapi.NeverExecInteractiveMode}}

@@ -4,12 +4,14 @@ package probe_test
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -107,7 +109,6 @@ func pipeOf(t *testing.T, late *lateContext) string {
 
 // What hangs is named, whatever it is.
 func TestProbeHangs(t *testing.T) {
-	const review = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 	for _, test := range []struct {
 		name string
 		set  func(*testing.T, *hang)
@@ -147,6 +148,28 @@ func TestProbeHangs(t *testing.T) {
 				t.Errorf("got %v, want a timeout", err)
 			}
 		})
+	}
+}
+
+// The header of an answer has an end, whatever the API server sends.
+func TestProbeBoundsHeader(t *testing.T) {
+	line := "A: " + strings.Repeat("b", 1<<20) + "\r\n"
+	api := newProbed(t, map[string]http.HandlerFunc{review: func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("A", line[3:1<<20])
+		io.WriteString(w, `{"kind":"SelfSubjectReview"}`)
+	}})
+	endless := script(t, &tls.Config{Certificates: []tls.Certificate{api.ca.Server("api.test", "127.0.0.1")}}, func(_ context.Context, conn net.Conn) {
+		_, err := io.WriteString(conn, "HTTP/1.1 200 OK\r\n")
+		for err == nil {
+			_, err = io.WriteString(conn, line)
+		}
+	})
+	for server, want := range map[string]string{api.Listener.Addr().String(): "the request fails: ", endless: "headers exceeded 65536 bytes"} {
+		for _, plain := range []bool{false, true} {
+			config := api.config(t)
+			config.Clusters["c1"].Server = "https://" + server
+			checkFailure(t, probe.Options{Plain: plain}.Run(probeContext(t), config), failure{probe.PhaseAuth, want, "Check what listens at " + server + ". An answer's header may have at most 64 KiB."})
+		}
 	}
 }
 

@@ -29,6 +29,9 @@ import (
 	"github.com/causewayproject/causeway/kubeconfig/probe"
 )
 
+// review is where probes ask who they are.
+const review = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+
 // probed is a cluster that is probed: an API server at an address of loopback.
 type probed struct {
 	*httptest.Server

@@ -73,7 +73,6 @@ func TestProbeDialers(t *testing.T) {
 // Answers that are no failure, and what is said of them.
 func TestProbeAnswers(t *testing.T) {
 	type answers = map[string]http.HandlerFunc
-	const review = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 	closing := func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Connection", "close")
 		fmt.Fprint(w, "ok")

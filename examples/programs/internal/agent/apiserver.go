@@ -101,7 +101,7 @@ func (c *podClient) request(ctx context.Context, method, path string, body []byt
 	req.Header.Set("Accept", "application/json")
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("User-Agent", "causeway-agent") // managedFields have it, too
-	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, DisableKeepAlives: true}
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, DisableKeepAlives: true, MaxResponseHeaderBytes: 64 << 10}
 	res, err := transport.RoundTrip(req) // which follows no redirect
 	if err != nil {
 		return nil, fmt.Errorf("the API server at %s: %w", c.address, err)

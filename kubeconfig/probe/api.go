@@ -46,6 +46,22 @@ func (a *apiAnswer) message() string {
 	return status.Message
 }
 
+// isOf reports whether only an API server that serves below server answers so. A 404 does not
+// say it. Nor does a 403 that repeats the path of server: that API server serves elsewhere.
+func (a *apiAnswer) isOf(server *url.URL) bool {
+	var object struct{ Kind, Message, GitVersion string }
+	if a.status == http.StatusNotFound || json.Unmarshal(a.body, &object) != nil {
+		return false
+	}
+	switch path := strings.TrimRight(server.Path, "/"); object.Kind {
+	case "Status":
+		return path == "" || !strings.Contains(object.Message, ` path "`+path+`/`)
+	case "SelfSubjectReview", "APIVersions", "APIGroupList":
+		return true
+	}
+	return object.GitVersion != ""
+}
+
 // errNoCredentials is the error of a plugin: nothing was sent.
 type errNoCredentials struct{ err error }
 
@@ -68,17 +84,18 @@ func (p *probing) queryAPI(ctx context.Context) bool {
 	if err != nil {
 		return p.fail(PhaseAuth, 0, finding{err.Error(), "Correct the user entry of the kubeconfig."}, err)
 	}
+	ask := func(method, path string) (*apiAnswer, error) { return p.sendRequest(ctx, rt, seen, method, path) }
 	began := time.Now()
-	review, err := p.sendRequest(ctx, rt, seen, http.MethodPost, pathReview)
-	if !p.addAuthStep(time.Since(began)+p.pluginRan, review, err) {
+	review, err := ask(http.MethodPost, pathReview)
+	if !p.addAuthStep(time.Since(began)+p.pluginRan, review, err, ask) {
 		return false
 	}
 	began = time.Now()
-	ready, err := p.sendRequest(ctx, rt, seen, http.MethodGet, "readyz")
+	ready, err := ask(http.MethodGet, "readyz")
 	if !p.addReadyzStep(time.Since(began), ready, err) {
 		return false
 	}
-	if a, err := p.sendRequest(ctx, rt, seen, http.MethodGet, "version"); err == nil && a.status == http.StatusOK {
+	if a, err := ask(http.MethodGet, "version"); err == nil && a.status == http.StatusOK {
 		var version struct{ GitVersion string }
 		if json.Unmarshal(a.body, &version) == nil {
 			p.report.Version = printable.Text(version.GitVersion, maxText)
@@ -173,9 +190,24 @@ func (p *probing) roundTrip(rt http.RoundTripper, req *http.Request) (*http.Resp
 	}
 }
 
-// addAuthStep adds PhaseAuth. Any answer to a known user is
-// enough: the API server may be too old to name the user.
-func (p *probing) addAuthStep(took time.Duration, a *apiAnswer, err error) bool {
+// isAPIServer reports whether the answer a, to a SelfSubjectReview, is of an API server. An older
+// one does not know that kind, and a proxy may refuse it: then one of kubectl's paths is enough.
+func (p *probing) isAPIServer(a *apiAnswer, ask func(method, path string) (*apiAnswer, error)) bool {
+	var err error
+	for _, path := range []string{"version", "api", "apis"} {
+		if a.isOf(p.server) {
+			return true
+		}
+		if a, err = ask(http.MethodGet, path); err != nil {
+			return false
+		}
+	}
+	return a.isOf(p.server)
+}
+
+// addAuthStep adds PhaseAuth. Any answer of an API server to a known user is
+// enough: it may be too old to name the user.
+func (p *probing) addAuthStep(took time.Duration, a *apiAnswer, err error, ask func(method, path string) (*apiAnswer, error)) bool {
 	var none *errNoCredentials
 	switch {
 	case errors.As(err, &none):
@@ -185,14 +217,12 @@ func (p *probing) addAuthStep(took time.Duration, a *apiAnswer, err error) bool 
 		return p.fail(PhaseAuth, took, p.user.pluginFails(none.err), err)
 	case err != nil:
 		return p.fail(PhaseAuth, took, p.requestFinding(err), err)
-	case a.page || a.status/100 == 3:
-		return p.failRefused(PhaseAuth, took, a, finding{fmt.Sprintf("no API server answers, but a web page (%d)", a.status),
-			"Correct server in the kubeconfig, path included; a login page or a gateway may be in front of the API server."})
-	case a.status == http.StatusUnauthorized:
+	case a.status == http.StatusUnauthorized && !a.page:
 		return p.failRefused(PhaseAuth, took, a, p.user.refusedFinding(p.rejectedCredentials()))
 	case a.status == http.StatusTooManyRequests || a.status >= http.StatusBadGateway && a.status <= http.StatusGatewayTimeout:
-		return p.failRefused(PhaseAuth, took, a, finding{fmt.Sprintf("the API server, or a load balancer before it, answers %d: %s", a.status, a.message()),
-			"Try again; if it stays so, look at the control plane's load and log."})
+		return p.failRefused(PhaseAuth, took, a, a.busyFinding())
+	case !p.isAPIServer(a, ask):
+		return p.failRefused(PhaseAuth, took, a, p.strangerFinding(a))
 	}
 	name := a.reviewedUser()
 	if !p.user.isEmpty() && (name == anonymous || a.status == http.StatusForbidden && strings.Contains(a.message(), `"`+anonymous+`"`)) {
@@ -206,6 +236,24 @@ func (p *probing) addAuthStep(took time.Duration, a *apiAnswer, err error) bool 
 		detail = "as " + name
 	}
 	return p.add(Step{Phase: PhaseAuth, Took: took, Detail: detail})
+}
+
+func (a *apiAnswer) busyFinding() finding {
+	return finding{strings.TrimSuffix(fmt.Sprintf("the API server, or a load balancer before it, answers %d: %s", a.status, a.message()), ": "),
+		"Try again; if it stays so, look at the control plane's load and log."}
+}
+
+// strangerFinding explains an answer that is not of an API server.
+func (p *probing) strangerFinding(a *apiAnswer) finding {
+	what := "something else"
+	switch {
+	case a.status >= http.StatusInternalServerError:
+		return a.busyFinding()
+	case a.page || a.status/100 == 3:
+		what = "a web page"
+	}
+	return finding{fmt.Sprintf("no API server of Kubernetes answers at %s, but %s (%d)", p.report.Server, what, a.status),
+		"Correct server in the kubeconfig, path included; a login page or a gateway may be in front of the API server."}
 }
 
 // statusError is the answer that a phase failed with.

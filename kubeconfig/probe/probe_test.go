@@ -36,7 +36,7 @@ const review = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 type probed struct {
 	*httptest.Server
 	ca *pki.CA
-	// answers are by path; a path that has none is served as by kube-apiserver.
+	// answers are by path, * for any; a path that has none is served as by kube-apiserver.
 	answers map[string]http.HandlerFunc
 }
 
@@ -60,9 +60,11 @@ func startProbed(t *testing.T, s *probed, name string) *probed {
 }
 
 func (s *probed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if answer := s.answers[r.URL.Path]; answer != nil {
-		answer(w, r)
-		return
+	for _, path := range []string{r.URL.Path, "*"} {
+		if answer := s.answers[path]; answer != nil {
+			answer(w, r)
+			return
+		}
 	}
 	name, bad := s.whoIs(r)
 	w.Header().Set("Content-Type", "application/json")

@@ -115,6 +115,57 @@ func TestProbeAnswers(t *testing.T) {
 	}
 }
 
+// What answers has to be an API server, whose path is that of the field server.
+func TestProbeKnowsAPIServers(t *testing.T) {
+	const path = "/k8s/c1"
+	answer := func(status int, text string) http.HandlerFunc { return reply(status, "application/json", text) }
+	forbids := func(path string) http.HandlerFunc {
+		return answer(403, `{"kind":"Status","code":403,"message":"forbidden: User \"bob\" cannot get path \"`+path+`\""}`)
+	}
+	text := reply(404, "text/plain", "404 page not found\n")
+	for _, test := range []struct {
+		name    string
+		answers map[string]http.HandlerFunc // below path; others have text
+		want    bool
+	}{
+		{"another path of kube-apiserver", nil, false},
+		{"the same, as JSON", map[string]http.HandlerFunc{"*": answer(404, `{"paths":["/apis"]}`)}, false},
+		{"the same, as a Status", map[string]http.HandlerFunc{"*": answer(404, `{"kind":"Status","code":404,"message":"the server could not find the requested resource"}`)}, false},
+		{"the same, for a user without rights", map[string]http.HandlerFunc{"*": forbids(path + "/version")}, false},
+		{"a web server with any text", map[string]http.HandlerFunc{"*": reply(200, "text/plain", "ok")}, false},
+		{"other JSON", map[string]http.HandlerFunc{"*": answer(200, `{"kind":"books"}`)}, false},
+		{"a login page", map[string]http.HandlerFunc{"*": reply(401, "text/html", "<html>")}, false},
+		{"SelfSubjectReview", map[string]http.HandlerFunc{review: answer(201, `{"kind":"SelfSubjectReview"}`)}, true},
+		{"no right to it", map[string]http.HandlerFunc{review: answer(403, `{"kind":"Status","message":"User \"bob\" cannot create resource"}`)}, true},
+		{"an older one", map[string]http.HandlerFunc{review: answer(404, `{"kind":"Status"}`), "/version": answer(200, `{"gitVersion":"v1.20.0"}`)}, true},
+		{"an older one, and no right", map[string]http.HandlerFunc{"/version": forbids("/version")}, true},
+		{"a web page in place of the review", map[string]http.HandlerFunc{review: reply(404, "text/html", ""), "/version": answer(200, `{"gitVersion":"v1.36.3"}`)}, true},
+		{"a proxy for resources", map[string]http.HandlerFunc{"/api": answer(200, `{"kind":"APIVersions"}`)}, true},
+		{"a proxy for groups", map[string]http.HandlerFunc{"/apis": answer(200, `{"kind":"APIGroupList"}`)}, true},
+	} {
+		all := map[string]http.HandlerFunc{"*": text}
+		for below, answer := range test.answers {
+			if below != "*" {
+				below = path + below
+			}
+			all[below] = answer
+		}
+		config := newProbed(t, all).config(t)
+		config.Clusters["c1"].Server += path
+		for _, plain := range []bool{false, true} {
+			t.Run(fmt.Sprint(test.name, plain), func(t *testing.T) {
+				r := probe.Options{Plain: plain}.Run(probeContext(t), config)
+				if test.want && !r.OK() {
+					t.Error(r.Err())
+				}
+				if !test.want {
+					checkFailure(t, r, failure{probe.PhaseAuth, "no API server of Kubernetes answers at " + config.Clusters["c1"].Server, "Correct server in the kubeconfig, path included"})
+				}
+			})
+		}
+	}
+}
+
 // A server without TLS, below a path, and by HTTP/1.1 with an end after each
 // answer.
 func TestProbePlainHTTP(t *testing.T) {
@@ -122,6 +173,7 @@ func TestProbePlainHTTP(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		paths <- r.URL.Path
 		w.Header().Set("Connection", "close")
+		fmt.Fprint(w, `{"kind":"SelfSubjectReview"}`)
 	}))
 	defer s.Close()
 	config := newProbed(t, nil).config(t)

@@ -51,14 +51,14 @@ func newCluster(t *testing.T) *cluster {
 	t.Helper()
 	ca := pki.NewCA("kubernetes")
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		switch {
-		case r.Header.Get("Authorization") == "Bearer early":
+		switch token := r.Header.Get("Authorization"); {
+		case token == "Bearer early" && r.URL.Path == "/readyz":
 			w.WriteHeader(http.StatusInternalServerError)
-		case r.Header.Get("Authorization") != "Bearer "+secret:
+		case token != "Bearer "+secret && token != "Bearer early":
 			w.WriteHeader(http.StatusUnauthorized)
 		case r.Method == http.MethodPost:
 			w.WriteHeader(http.StatusCreated)
-			io.WriteString(w, `{"status":{"userInfo":{"username":"admin"}}}`)
+			io.WriteString(w, `{"kind":"SelfSubjectReview","status":{"userInfo":{"username":"admin"}}}`)
 		case r.URL.Path == "/version":
 			io.WriteString(w, `{"gitVersion":"v1.36.3"}`)
 		}

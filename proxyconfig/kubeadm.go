@@ -2,6 +2,7 @@ package proxyconfig
 
 import (
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 )
@@ -20,7 +21,7 @@ type Kubeadm struct {
 	Secret string
 
 	// Units are the services that get the drop-in: "containerd", "crio", "docker",
-	// "kubelet", or any "name.service". If empty, it is containerd, as Giant
+	// "kubelet", or any "name.service". Units of other types have no environment. If empty, it is containerd, as Giant
 	// Swarm's RFC has it.
 	Units []string
 
@@ -102,6 +103,9 @@ func (s *KubeadmSpec) addFile(path, secret, key string) {
 	s.Files = append(s.Files, File{Path: path, Permissions: "0600", ContentFrom: FileSource{SecretKey{secret, key}}})
 }
 
+// otherUnits are the suffixes of the units that are no services (systemd.unit(5)).
+var otherUnits = []string{".automount", ".device", ".mount", ".path", ".scope", ".slice", ".socket", ".swap", ".target", ".timer"}
+
 // serviceNames returns the units, each once and with its suffix.
 func (k Kubeadm) serviceNames() ([]string, error) {
 	units := k.Units
@@ -110,6 +114,9 @@ func (k Kubeadm) serviceNames() ([]string, error) {
 	}
 	var names []string
 	for i, unit := range units {
+		if slices.Contains(otherUnits, path.Ext(unit)) {
+			return nil, fieldErrorf(fmt.Sprintf("Units[%d]", i), "a %s, and the drop-in is for services: want name.service", path.Ext(unit)[1:])
+		}
 		unit = strings.TrimSuffix(unit, ".service")
 		if unit == "" || strings.HasPrefix(unit, "-") || strings.ContainsFunc(unit, notInUnit) {
 			return nil, fieldErrorf(fmt.Sprintf("Units[%d]", i), "not the name of a service")

@@ -37,10 +37,10 @@ func TestKubeadmFilesAreTheRFCs(t *testing.T) {
 }
 
 func TestKubeadmUnits(t *testing.T) {
-	got := must(proxyconfig.Kubeadm{Secret: "a", Units: []string{"containerd", "kubelet.service", "my@unit-1", "kubelet"}}.Build())(t)
+	got := must(proxyconfig.Kubeadm{Secret: "a", Units: []string{"containerd", "kubelet.service", "my@unit-1", "kubelet", "a.socket.service"}}.Build())(t)
 	want := &proxyconfig.KubeadmSpec{PreKubeadmCommands: []string{"systemctl daemon-reload", "systemctl try-restart containerd.service || true",
-		"systemctl try-restart kubelet.service || true", "systemctl try-restart my@unit-1.service || true"}}
-	for _, unit := range []string{"containerd", "kubelet", "my@unit-1"} {
+		"systemctl try-restart kubelet.service || true", "systemctl try-restart my@unit-1.service || true", "systemctl try-restart a.socket.service || true"}}
+	for _, unit := range []string{"containerd", "kubelet", "my@unit-1", "a.socket"} {
 		want.Files = append(want.Files, proxyconfig.File{Path: "/etc/systemd/system/" + unit + ".service.d/http-proxy.conf", Permissions: "0600",
 			ContentFrom: proxyconfig.FileSource{Secret: proxyconfig.SecretKey{Name: "a", Key: "containerdProxy"}}})
 	}
@@ -63,6 +63,7 @@ func TestInvalidKubeadm(t *testing.T) {
 		{"Units[0]", proxyconfig.Kubeadm{Secret: "a", Units: []string{"a\n"}}},
 		{"Units[0]", proxyconfig.Kubeadm{Secret: "a", Units: []string{"a;b"}}},
 		{"Units[0]", proxyconfig.Kubeadm{Secret: "a", Units: []string{"--all"}}},
+		{"Units[1]", proxyconfig.Kubeadm{Secret: "a", Units: []string{"a", "docker.socket"}}},
 		{"StaticPods", proxyconfig.Kubeadm{Secret: "a", StaticPods: 5}},
 		{"StaticPods", proxyconfig.Kubeadm{Secret: "a", StaticPods: -1}},
 		{"Config.HTTPProxy", proxyconfig.Kubeadm{Secret: "a", StaticPods: proxyconfig.StaticPodsExtraEnvs, Config: bad}},

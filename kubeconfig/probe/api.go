@@ -294,6 +294,8 @@ func (p *probing) requestFinding(err error) finding {
 	return finding{"the request fails: " + err.Error(), "Check what listens at " + route.AddressOf(p.server) + ". An answer's header may have at most 64 KiB."}
 }
 
+const adviceNoPassword = "Use a certificate or token: kube-apiserver takes no user name and password since Kubernetes 1.19."
+
 // rejectedCredentials explains a 401.
 func (p *probing) rejectedCredentials() finding {
 	const renew = " Get a new kubeconfig."
@@ -304,7 +306,7 @@ func (p *probing) rejectedCredentials() finding {
 		return finding{"the API server does not accept the token (401): it has expired or was revoked, or is of another cluster",
 			"Get a new token (kubectl create token, or where this one came from)."}
 	case u.basic:
-		return finding{"the API server does not accept the user name and password (401)", "Use a certificate or token: API servers take no passwords since Kubernetes 1.19."}
+		return finding{"the API server does not accept the user name and password (401)", adviceNoPassword}
 	case u.plugin != "":
 		return finding{"the API server does not accept what the plugin " + u.plugin + " gives (401)", "Log in anew with the plugin, and check that it is set up for this cluster."}
 	}
@@ -315,9 +317,12 @@ func (p *probing) rejectedCredentials() finding {
 // credentialsLost says that the credentials did not arrive.
 func (p *probing) credentialsLost() finding {
 	f := finding{"the API server takes us for " + anonymous + ": our credentials do not arrive", ""}
-	if p.user.cert != nil {
+	switch {
+	case p.user.basic:
+		f.advice = adviceNoPassword
+	case p.user.cert != nil:
 		f.advice = "Look for a load balancer or proxy that ends TLS before the API server: have it pass TLS through, or use a token."
-	} else {
+	default:
 		f.advice = "Look for what takes the Authorization header away: a gateway before the API server."
 	}
 	return f

@@ -145,6 +145,8 @@ func TestProbeAuthFails(t *testing.T) {
 		{"plugin that prints something else", ptr(plugin("pwd")), nil, failure{probe.PhaseAuth, "gives no credentials", "Run the plugin's command by hand"}},
 		{"TLS ends before", nil, answers{review: reply(403, "application/json", `{"kind":"Status","message":"User \"system:anonymous\" cannot"}`)},
 			failure{probe.PhaseAuth, "takes us for system:anonymous", "pass TLS through"}},
+		{"a password that is not looked at", &clientcmdapi.AuthInfo{Username: "u", Password: "p"}, answers{review: reply(403, "application/json", `{"kind":"Status","message":"User \"system:anonymous\" cannot"}`)},
+			failure{probe.PhaseAuth, "takes us for system:anonymous", "kube-apiserver takes no user name and password since Kubernetes 1.19"}},
 		{"a header is lost", ptr(token("good")), answers{review: reply(201, "application/json", `{"status":{"userInfo":{"username":"system:anonymous"}}}`)},
 			failure{probe.PhaseAuth, "takes us for system:anonymous", "Authorization"}},
 		{"login page", nil, answers{"*": reply(200, "text/html; charset=utf-8", "<html>")}, failure{probe.PhaseAuth, "a web page (200)", "Correct server"}},

@@ -13,6 +13,7 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/transport"
 
+	"github.com/causewayproject/causeway/internal/printable"
 	"github.com/causewayproject/causeway/kubeconfig/internal/route"
 )
 
@@ -141,7 +142,7 @@ func (t *clientTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 		if req.Body != nil {
 			req.Body.Close()
 		}
-		return nil, fmt.Errorf("connect: the API server redirects to %s://%s: not followed, for the credentials would go there", req.URL.Scheme, req.URL.Host)
+		return nil, fmt.Errorf("connect: the API server redirects to %s: not followed, for the credentials would go there", printable.Text(req.URL.Scheme+"://"+req.URL.Host, printable.Most))
 	}
 	g := t.client.enterRoute()
 	if g == nil {

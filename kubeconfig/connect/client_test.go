@@ -1,8 +1,10 @@
 package connect_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -13,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"unicode"
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -390,11 +393,22 @@ func TestNewClientInvalid(t *testing.T) {
 			a.ClientCertificateData, a.ClientKeyData = pki.NewCA("large").LargeRSA()
 		}, nil, "client-key-data: the private key is too large"},
 		{"certificate without key", func(c *clientcmdapi.Config) { c.AuthInfos["c1-admin"].ClientKeyData = nil }, nil, "client-key-data"},
+		{"long types of PEM blocks", func(c *clientcmdapi.Config) {
+			c.AuthInfos["c1-admin"].ClientCertificateData = bytes.Repeat([]byte("-----BEGIN \x1b[2J\x07-----\n-----END \x1b[2J\x07-----\n"), 9000)
+		}, nil, "client-certificate-data: tls: failed to find"},
+		{"a CA with a long URI that is none", cluster(func(c *clientcmdapi.Cluster) {
+			long, _ := api.ca.Issue("x", func(c *x509.Certificate) { c.URIs = []*url.URL{{Scheme: "http", Host: strings.Repeat("a", 1<<16)}} })
+			c.CertificateAuthorityData = pki.CertPEM(&x509.Certificate{Raw: bytes.Replace(long.Raw, []byte("//a"), []byte("//\x1b"), 1)})
+		}), nil, `clusters["c1"].certificate-authority-data: unable to load root certificates: failed to parse`},
+		{"a long scheme", proxyURL(strings.Repeat("a", 1<<16) + "://proxy"), nil, `clusters["c1"].proxy-url: the scheme`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			config := build(t, api, kubeconfig.Route{})
 			test.change(config)
 			c, err := connect.New(config, test.opts)
+			if text := fmt.Sprint(err); len(text) > 4<<10 || strings.ContainsFunc(text, unicode.IsControl) {
+				t.Errorf("got %d bytes, %.100q, want at most 4 KiB that print", len(text), text)
+			}
 			if c != nil || err == nil || !strings.Contains(err.Error(), test.text) || !strings.HasPrefix(err.Error(), "kubeconfig: ") {
 				t.Errorf("got %v, %v, want an error with %q", c, err, test.text)
 			}

@@ -56,6 +56,7 @@ func TestRedirectKeepsToken(t *testing.T) {
 			{strings.Replace(api.URL, "https:", "http:", 1) + "/base/to", "redirects to http://127.0.0.1"},
 			{other.URL + "/base/to", "redirects to https://127.0.0.1"},
 			{"/elsewhere", "redirects to https://127.0.0.1"},
+			{"https://a%e2%80%aeb.test/", "redirects to https://a?b.test: not followed"},
 			{"to", ""},
 			{api.URL + "/base/to", ""},
 		} {

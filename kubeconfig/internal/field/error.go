@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/causewayproject/causeway/dialer"
+	"github.com/causewayproject/causeway/internal/printable"
 )
 
 // Error is kubeconfig.FieldError.
@@ -17,8 +18,11 @@ type Error struct {
 	Err error
 }
 
-// Error is the field and what is wrong with it.
-func (e *Error) Error() string { return "kubeconfig: " + e.Field + ": " + fmt.Sprint(e.Err) }
+// Error is the field and what is wrong with it, at most 3 KiB of text that prints: names and
+// errors of crypto/x509 repeat what somebody else wrote.
+func (e *Error) Error() string {
+	return "kubeconfig: " + printable.Text(e.Field, 2<<10) + ": " + printable.Text(fmt.Sprint(e.Err), 1<<10)
+}
 
 // Unwrap returns Err.
 func (e *Error) Unwrap() error { return e.Err }

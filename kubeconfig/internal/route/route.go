@@ -98,7 +98,11 @@ func (r *Route) Credentials(wrap func(dialer.Dialer) DialFunc) (*transport.Confi
 	}
 	tlsConfig, err := transport.TLSConfigFor(&own)
 	if err != nil {
-		return nil, nil, fmt.Errorf("kubeconfig: %w", err)
+		name := "client-certificate-data"
+		if own.HasCA() && (own.TLS.Insecure || !x509.NewCertPool().AppendCertsFromPEM(own.TLS.CAData)) {
+			name = r.Settings.Current.Field("certificate-authority-data")
+		}
+		return nil, nil, field.Wrap(name, err)
 	}
 	return config, &Credentials{Config: &own, TLS: tlsConfig}, nil
 }

@@ -80,6 +80,12 @@ func TestDoctor(t *testing.T) {
 		{"no-credentials", b.Network.Client, b.Squid.URL(), func(_ *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) {
 			*u = clientcmdapi.AuthInfo{}
 		}, []string{"\n  ok     auth ", "as system:anonymous"}},
+		{"wrong-path", b.Network.Client, b.Squid.URL(), func(c *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) {
+			c.Server += "/k8s/clusters/c-wrong"
+		}, []string{"\n  FAIL   auth ", "no API server of Kubernetes answers at https://", "(404)", "\nremedy   Correct server in the kubeconfig, path included"}},
+		{"wrong-path-without-rights", b.Network.Client, b.Squid.URL(), func(c *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) {
+			c.Server, *u = c.Server+"/k8s/clusters/c-wrong", clientcmdapi.AuthInfo{}
+		}, []string{"\n  FAIL   auth ", "no API server of Kubernetes answers at https://", "(403)", "\nremedy   Correct server in the kubeconfig, path included"}},
 		{"no-such-name", b.Network.Client, nil, func(c *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) {
 			c.Server = "https://api.prod.example.com:6443"
 		}, []string{"\n  FAIL   dns ", "the name api.prod.example.com", "\nremedy   C", "the host in server"}},

@@ -114,12 +114,10 @@ func (k Kubeadm) serviceNames() ([]string, error) {
 	}
 	var names []string
 	for i, unit := range units {
-		if slices.Contains(otherUnits, path.Ext(unit)) {
-			return nil, fieldErrorf(fmt.Sprintf("Units[%d]", i), "a %s, and the drop-in is for services: want name.service", path.Ext(unit)[1:])
-		}
+		other := slices.Contains(otherUnits, path.Ext(unit))
 		unit = strings.TrimSuffix(unit, ".service")
-		if unit == "" || strings.HasPrefix(unit, "-") || strings.ContainsFunc(unit, notInUnit) {
-			return nil, fieldErrorf(fmt.Sprintf("Units[%d]", i), "not the name of a service")
+		if other || unit == "" || strings.HasPrefix(unit, "-") || strings.ContainsFunc(unit, notInUnit) {
+			return nil, fieldErrorf(fmt.Sprintf("Units[%d]", i), "not the name of a service: want name or name.service")
 		}
 		if name := unit + ".service"; !slices.Contains(names, name) {
 			names = append(names, name)

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"mime"
 	"net/http"
 	"net/url"
 	"strings"
@@ -35,31 +34,34 @@ type apiAnswer struct {
 	status int
 	page   bool // for a browser
 	body   []byte
+	object apiObject // of body
+}
+
+// apiObject is a metav1.Status, a SelfSubjectReview, a version.Info, or what discovery answers.
+type apiObject struct {
+	Kind, Message, GitVersion string
+	Status                    json.RawMessage
 }
 
 // message is a metav1.Status's.
 func (a *apiAnswer) message() string {
-	var status struct{ Kind, Message string }
-	if json.Unmarshal(a.body, &status) != nil || status.Kind != "Status" {
+	if a.object.Kind != "Status" {
 		return ""
 	}
-	return status.Message
+	return a.object.Message
 }
 
 // isOf reports whether only an API server that serves below server answers so. A 404 does not
 // say it. Nor does a 403 that repeats the path of server: that API server serves elsewhere.
 func (a *apiAnswer) isOf(server *url.URL) bool {
-	var object struct{ Kind, Message, GitVersion string }
-	if a.status == http.StatusNotFound || json.Unmarshal(a.body, &object) != nil {
-		return false
-	}
-	switch path := strings.TrimRight(server.Path, "/"); object.Kind {
+	path := strings.TrimRight(server.Path, "/")
+	switch a.object.Kind {
 	case "Status":
-		return path == "" || !strings.Contains(object.Message, ` path "`+path+`/`)
+		return a.status != http.StatusNotFound && (path == "" || !strings.Contains(a.message(), ` path "`+path+`/`))
 	case "SelfSubjectReview", "APIVersions", "APIGroupList":
 		return true
 	}
-	return object.GitVersion != ""
+	return a.object.GitVersion != ""
 }
 
 // errNoCredentials is the error of a plugin: nothing was sent.
@@ -96,10 +98,7 @@ func (p *probing) queryAPI(ctx context.Context) bool {
 		return false
 	}
 	if a, err := ask(http.MethodGet, "version"); err == nil && a.status == http.StatusOK {
-		var version struct{ GitVersion string }
-		if json.Unmarshal(a.body, &version) == nil {
-			p.report.Version = printable.Text(version.GitVersion, maxText)
-		}
+		p.report.Version = printable.Text(a.object.GitVersion, maxText)
 	}
 	return true
 }
@@ -158,12 +157,12 @@ func (p *probing) sendRequest(ctx context.Context, rt http.RoundTripper, seen *s
 	}
 	defer resp.Body.Close()
 	a := &apiAnswer{status: resp.StatusCode}
-	kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type"))
-	a.page = kind == "text/html"
+	a.page = strings.HasPrefix(strings.ToLower(resp.Header.Get("Content-Type")), "text/html")
 	if a.body, err = io.ReadAll(io.LimitReader(resp.Body, maxAnswer)); err != nil {
 		return nil, ended.Error(ctx, err)
 	}
 	a.body = []byte(mask.Text(string(a.body), true, seen.sentSecrets()))
+	_ = json.Unmarshal(a.body, &a.object) // or it is none
 	return a, nil
 }
 
@@ -173,21 +172,7 @@ func (p *probing) roundTrip(rt http.RoundTripper, req *http.Request) (*http.Resp
 	if p.user.plugin == "" {
 		return rt.RoundTrip(req)
 	}
-	type result struct {
-		resp *http.Response
-		err  error
-	}
-	ended := make(chan result, 1)
-	go func() {
-		resp, err := rt.RoundTrip(req)
-		ended <- result{resp, err}
-	}()
-	select {
-	case r := <-ended:
-		return r.resp, r.err
-	case <-req.Context().Done():
-		return nil, req.Context().Err() // p.close ends the connection
-	}
+	return await(req.Context(), func() (*http.Response, error) { return rt.RoundTrip(req) }) // p.close ends the connection
 }
 
 // isAPIServer reports whether the answer a, to a SelfSubjectReview, is of an API server. An older
@@ -269,13 +254,11 @@ func (p *probing) failRefused(phase Phase, took time.Duration, a *apiAnswer, f f
 
 // reviewedUser is the user name of a SelfSubjectReview.
 func (a *apiAnswer) reviewedUser() string {
-	var review struct {
-		Status struct{ UserInfo struct{ Username string } }
-	}
-	if a.status/100 != 2 || json.Unmarshal(a.body, &review) != nil {
+	var review struct{ UserInfo struct{ Username string } }
+	if a.status/100 != 2 || json.Unmarshal(a.object.Status, &review) != nil {
 		return ""
 	}
-	return review.Status.UserInfo.Username
+	return review.UserInfo.Username
 }
 
 func (p *probing) requestFinding(err error) finding {
@@ -298,7 +281,6 @@ const adviceNoPassword = "Use a certificate or token: kube-apiserver takes no us
 
 // rejectedCredentials explains a 401.
 func (p *probing) rejectedCredentials() finding {
-	const renew = " Get a new kubeconfig."
 	switch u := p.user; {
 	case u.isEmpty():
 		return finding{"the API server wants credentials, and the kubeconfig has none", "Add a user to the current context."}
@@ -311,7 +293,7 @@ func (p *probing) rejectedCredentials() finding {
 		return finding{"the API server does not accept what the plugin " + u.plugin + " gives (401)", "Log in anew with the plugin, and check that it is set up for this cluster."}
 	}
 	return finding{fmt.Sprintf("the API server does not accept the client certificate (401): it is issued by %q, which may not be what this cluster trusts for clients", issuerName(p.user.cert)),
-		"Check that the kubeconfig is of this cluster and of its present CA, and the clocks." + renew}
+		"Check that the kubeconfig is of this cluster and of its present CA, and the clocks. Get a new kubeconfig."}
 }
 
 // credentialsLost says that the credentials did not arrive.

@@ -10,6 +10,7 @@ package probe
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -157,22 +158,33 @@ func newRoute(ctx context.Context, opts *route.Options, config *clientcmdapi.Con
 	if current, err := entry.FollowContext(config); err != nil || len(route.NamedFiles(current)) == 0 {
 		return makeRoute(opts, config)
 	}
+	var credentials *route.Credentials
+	r, err := await(ctx, func() (r *route.Route, err error) {
+		r, credentials, err = makeRoute(opts, config)
+		return r, err
+	})
+	if err != nil && errors.Is(err, ctx.Err()) {
+		return nil, nil, fmt.Errorf("kubeconfig: a file that it names does not end: %w", err)
+	}
+	return r, credentials, err
+}
+
+// await returns what f returns, or the error of ctx if that ends first: f goes on in the background.
+func await[T any](ctx context.Context, f func() (T, error)) (value T, err error) {
 	type result struct {
-		route       *route.Route
-		credentials *route.Credentials
-		err         error
+		value T
+		err   error
 	}
 	ended := make(chan result, 1)
 	go func() {
-		var r result
-		r.route, r.credentials, r.err = makeRoute(opts, config)
-		ended <- r
+		value, err := f()
+		ended <- result{value, err}
 	}()
 	select {
 	case r := <-ended:
-		return r.route, r.credentials, r.err
+		return r.value, r.err
 	case <-ctx.Done():
-		return nil, nil, fmt.Errorf("kubeconfig: a file that it names does not end: %w", ctx.Err())
+		return value, ctx.Err()
 	}
 }
 

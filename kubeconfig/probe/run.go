@@ -104,19 +104,13 @@ func (p *probing) checkPlugin(ctx context.Context) bool {
 	if !p.user.exec || p.tls == nil || p.tls.GetClientCertificate == nil {
 		return true
 	}
-	began, ended := time.Now(), make(chan error, 1)
-	ask := p.tls.GetClientCertificate
-	go func() {
-		_, err := ask(&tls.CertificateRequestInfo{})
-		ended <- err
-	}()
-	select {
-	case p.pluginErr = <-ended:
-		p.pluginRan = time.Since(began)
-	case <-ctx.Done():
-		return p.fail(PhaseAuth, time.Since(began), p.user.pluginHangs(), ctx.Err())
-	}
-	if p.pluginErr != nil {
+	began, ask := time.Now(), p.tls.GetClientCertificate
+	_, p.pluginErr = await(ctx, func() (*tls.Certificate, error) { return ask(&tls.CertificateRequestInfo{}) })
+	p.pluginRan = time.Since(began)
+	switch {
+	case p.pluginErr != nil && ctx.Err() != nil:
+		return p.fail(PhaseAuth, p.pluginRan, p.user.pluginHangs(), ctx.Err())
+	case p.pluginErr != nil:
 		p.tls.GetClientCertificate = nil
 	}
 	return true

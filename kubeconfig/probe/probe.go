@@ -35,7 +35,7 @@ const (
 	PhaseProxyAuth Phase = "proxy auth" // the proxy's word on our credentials; only where it is one of its own
 	PhaseConnect   Phase = "connect"    // the proxy's connection to the API server
 	PhaseTLS       Phase = "tls"        // with the API server
-	PhaseAuth      Phase = "auth"       // the API server's word on our credentials
+	PhaseAuth      Phase = "auth"       // that it is an API server, and its word on our credentials
 	PhaseReady     Phase = "readyz"     // the API server's word on itself
 )
 

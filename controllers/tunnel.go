@@ -102,8 +102,8 @@ type TunnelReconciler struct {
 	// Namespaces are those whose Clusters are looked after. If empty, all. The manager's
 	// cache must have them, see [CacheOptions].
 	Namespaces []string
-	// Changed has the reconciler ask Server.Fleet at once, when something was received. It
-	// asks every two seconds anyway. May be nil.
+	// Changed has the reconciler ask Server.Fleet, at once or half a second after it asked
+	// before, when something was received. It asks every two seconds anyway. May be nil.
 	Changed <-chan struct{}
 	// Refused are errors of Server.Hooks.Refused, of which Events tell if they name a
 	// Cluster: its token or certificate has proven it. May be nil.

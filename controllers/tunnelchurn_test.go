@@ -3,8 +3,11 @@ package controllers_test
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	clientset "k8s.io/client-go/kubernetes"
@@ -23,6 +26,18 @@ type storingServer struct {
 
 func (s storingServer) Fleet(ctx context.Context) []tunnel.ReplicaStatus { return s.b.Fleet(ctx) }
 
+// useStore has the reconciler with such a server.
+func (b *tunnelBed) useStore(t *testing.T) {
+	t.Helper()
+	client, err := clientset.NewForConfig(b.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &tunnel.Server{Authority: b.server.Authority, Store: &kubernetes.SecretStore{Client: client, Namespace: "system", Prefix: "tunnel"}}
+	t.Cleanup(func() { server.Close() })
+	b.r.Server = storingServer{server, b}
+}
+
 // kept counts the Secrets in the server's namespace, by the kind in their names.
 func (b *tunnelBed) kept() map[string]int {
 	kinds := map[string]int{}
@@ -35,18 +50,62 @@ func (b *tunnelBed) kept() map[string]int {
 	return kinds
 }
 
+// TestTunnelAgentChurn: an agent that connects and leaves all the time causes few looks, one
+// question about the invitation in a minute, and no writes. The last change is seen.
+func TestTunnelAgentChurn(t *testing.T) {
+	b := newTunnelBed(t)
+	b.useStore(t)
+	var lists atomic.Int32 // of tokens; one question is two
+	b.SetFault(func(r *http.Request) int {
+		if q := r.URL.Query(); strings.HasPrefix(q.Get("labelSelector"), kubernetes.LabelToken) {
+			lists.Add(1)
+			b.Touch()
+		}
+		return 0
+	})
+	one := b.labelled("one")
+	b.runTunnel(t)
+	b.settled("one")
+	look := func() { // a minute later
+		b.change(func() { b.ahead += time.Minute })
+		b.Change(one, func(u *unstructured.Unstructured) { annotate(u, provider.Prefix+"look", b.clock().String()) })
+	}
+	look()
+	lists.Store(0)
+	began := time.Now()
+	for range 3 {
+		b.connect("a/one", "x")
+		b.untilLooked(1)
+		b.connect("a/one")
+		b.untilLooked(1)
+	}
+	if took := time.Since(began); took < 2*time.Second {
+		t.Errorf("six looks took %v, want half a second between two", took)
+	}
+	if n := lists.Load(); n != 2 {
+		t.Errorf("got %d requests for tokens, want 2", n)
+	}
+	look()
+	b.Until(t, "a question after the last change", func() bool { return lists.Load() == 4 })
+	b.untilCondition(one, "False Disconnected")
+	writes := b.Wrote("PATCH clusters")
+	for n := range 4 {
+		b.change(func() { b.lastErr = fmt.Sprint("end ", n) })
+		b.untilLooked(1)
+	}
+	if got := b.Wrote("PATCH clusters"); got != writes {
+		t.Errorf("got %d writes for sessions that ended, want none", got-writes)
+	}
+	look()
+	b.untilCondition(one, "False Disconnected: no agent is connected; the last session ended with: end 3")
+}
+
 // TestTunnelChurn: a namespace whose Clusters come and go under new names leaves no tokens,
 // and a bounded number of revocations and of moved ones; then it holds up only itself.
 func TestTunnelChurn(t *testing.T) {
 	const most, cycles = 3, 6
 	b := newTunnelBed(t)
-	client, err := clientset.NewForConfig(b.Config())
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := &tunnel.Server{Authority: b.server.Authority, Store: &kubernetes.SecretStore{Client: client, Namespace: "system", Prefix: "tunnel"}}
-	t.Cleanup(func() { server.Close() })
-	b.r.Server = storingServer{server, b}
+	b.useStore(t)
 	b.r.SetMostEnded(most)
 	b.runTunnel(t)
 	for n := range cycles {

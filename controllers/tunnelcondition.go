@@ -38,7 +38,8 @@ const (
 const (
 	// lostDelay is how long a Cluster's agents have to come back.
 	lostDelay = 5 * time.Second
-	// countDelay is how long another number of agents has to last before it is shown.
+	// countDelay is how long another number of agents, or another error of the last session,
+	// has to last before it is shown.
 	countDelay = 10 * time.Second
 	// startDelay is how long agents and replicas have after the start of this process.
 	startDelay = 30 * time.Second
@@ -83,7 +84,7 @@ func tunnelCondition(had *metav1.Condition, s tunnelState, cluster provider.Clus
 		want.LastTransitionTime = metav1.NewTime(now.Truncate(time.Second))
 	}
 	want.Message = printable.Text(tunnelMessage(want, s, cluster.Name), maxNote)
-	if recount := countDelay - now.Sub(s.changedAt); wasConnected && want.Status == had.Status && want.Message != had.Message && recount > 0 && recount <= countDelay {
+	if recount := countDelay - now.Sub(s.changedAt); want.Status == had.Status && want.Reason == had.Reason && want.Message != had.Message && recount > 0 && recount <= countDelay {
 		want.Message = had.Message
 		return want, recount
 	}

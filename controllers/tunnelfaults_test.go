@@ -155,7 +155,7 @@ func TestTunnelRenewal(t *testing.T) {
 		"half of the life":       func() { b.change(func() { b.ahead += 12 * time.Hour }) },
 		"a clock that was ahead": func() { b.change(func() { b.ahead -= 24 * time.Hour }) },
 		"used up": func() {
-			b.change(func() { b.invited["a/one"] = nil })
+			b.change(func() { b.ahead, b.invited["a/one"] = b.ahead+time.Minute, nil })
 			b.connect("a/one", "x")
 		},
 	} {

@@ -22,9 +22,13 @@ import (
 	"github.com/causewayproject/causeway/tunnel"
 )
 
-// fleetInterval is the time between two looks at all replicas. A look at a large fleet takes
-// a tenth of the time at most.
-const fleetInterval = 2 * time.Second
+// fleetInterval is the time between two looks at all replicas, and changeInterval that before
+// a look because agents came or went: they may do so all the time. A look at a large fleet
+// takes a tenth of the time at most.
+const (
+	fleetInterval  = 2 * time.Second
+	changeInterval = 500 * time.Millisecond
+)
 
 // tunnelSeen is what the replicas say of a cluster's agents.
 type tunnelSeen struct {
@@ -83,6 +87,7 @@ func (t *tunnelRun) followFleet(ctx context.Context) error {
 	t.states.begin(t.now())
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	var next time.Time // before it there is no look
 	for {
 		select {
 		case <-ctx.Done():
@@ -91,6 +96,8 @@ func (t *tunnelRun) followFleet(ctx context.Context) error {
 			t.tellRefusal(ctx, err)
 			continue
 		case <-t.Changed:
+			timer.Reset(time.Until(next))
+			continue
 		case <-timer.C:
 		}
 		began := time.Now()
@@ -100,7 +107,9 @@ func (t *tunnelRun) followFleet(ctx context.Context) error {
 		}
 		t.states.noteFleet(seen, silent, t.now())
 		t.connected.show(t.states.countConnected())
-		timer.Reset(max(fleetInterval, 10*time.Since(began)))
+		took := time.Since(began)
+		next = time.Now().Add(max(changeInterval, 10*took))
+		timer.Reset(max(fleetInterval, 10*took))
 	}
 }
 
@@ -155,12 +164,14 @@ type shownCluster struct {
 type tunnelState struct {
 	key       types.NamespacedName
 	seen      tunnelSeen
-	changedAt time.Time         // when the number of agents changed, or the replicas that answer
-	checkedAt time.Time         // when the invitation was compared with the server's
-	invited   tunnel.Invitation // that was made last; the Secret may not have it yet
-	problem   string            // why the Secret for the machines is not written; "" if it is
-	payload   string            // "set:" and what was set last
-	condition *conditionWrite
+	changedAt time.Time // when agents came or went, or the replicas that answer changed
+	checkedAt time.Time // when the invitation was compared with the server's
+	// agentsMoved says that agents came or went since checkedAt.
+	agentsMoved bool
+	invited     tunnel.Invitation // that was made last; the Secret may not have it yet
+	problem     string            // why the Secret for the machines is not written; "" if it is
+	payload     string            // "set:" and what was set last
+	condition   *conditionWrite
 }
 
 func newTunnelStates() *tunnelStates {
@@ -297,11 +308,10 @@ func (l *tunnelStates) noteFleet(seen map[string]tunnelSeen, silent string, now 
 		if !first && next == s.seen {
 			continue
 		}
-		if next.agents != s.seen.agents || (next.silent == "") != (s.seen.silent == "") || first {
+		moved := next.agents != s.seen.agents || next.agents == 0 && next.lastError != s.seen.lastError
+		s.agentsMoved = s.agentsMoved || moved
+		if moved || (next.silent == "") != (s.seen.silent == "") || first {
 			s.changedAt = now
-			if next.agents != s.seen.agents {
-				s.checkedAt = time.Time{} // an agent may have used the invitation up
-			}
 		}
 		s.seen = next
 		if l.queue != nil {

@@ -30,7 +30,7 @@ import (
 
 const (
 	// lookInterval is how often each Cluster is looked at if nothing happens: tickets may
-	// have been revoked. It costs no request.
+	// have been revoked. It costs no request, see checkInterval.
 	lookInterval = time.Minute
 	// goneDelay is how long a Cluster must have been missing that this process has never
 	// seen: the objects of a restored cluster come one after the other.

@@ -32,6 +32,7 @@ const (
 	// annotationExpires is when the ticket of a route Secret ends.
 	annotationExpires = provider.Prefix + "expires"
 	// checkInterval is the time between two questions whether an invitation can still be used.
+	// If agents came or went since, it is lookInterval: they may have used it up.
 	checkInterval = 10 * time.Minute
 	// clockSlack is how much longer than its life an invitation may seem to live.
 	clockSlack = 5 * time.Minute
@@ -112,12 +113,15 @@ func (t *tunnelRun) readInvitation(secret, record *corev1.Secret, key types.Name
 // be another one now, and as many agents as it is for may have used it. It asks seldom, and
 // takes no answer for a yes.
 func (t *tunnelRun) checkInvitation(ctx context.Context, key types.NamespacedName, i tunnel.Invitation) bool {
-	now := t.now()
-	if now.Sub(t.states.get(key).checkedAt) < checkInterval {
+	now, state, wait := t.now(), t.states.get(key), checkInterval
+	if state.agentsMoved {
+		wait = lookInterval
+	}
+	if now.Sub(state.checkedAt) < wait {
 		return true
 	}
+	t.states.change(key, func(s *tunnelState) { s.checkedAt, s.agentsMoved = now, false })
 	list, err := t.Server.Invitations(ctx, key.String())
-	t.states.change(key, func(s *tunnelState) { s.checkedAt = now })
 	return err != nil || slices.ContainsFunc(list, func(other tunnel.Invitation) bool {
 		return other.Pin == i.Pin && other.Expires.Unix() == i.Expires.Unix()
 	})

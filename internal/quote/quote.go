@@ -8,6 +8,7 @@ package quote
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -33,11 +34,23 @@ func Check(text string) error {
 	return nil
 }
 
-// CheckWord is Check for a name or an image, which has no spaces.
+// CheckWord is Check for a name, which has no spaces.
 func CheckWord(text string) error {
 	err := Check(text)
 	if err == nil && strings.ContainsFunc(text, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }) {
 		err = errors.New("has a space, or a character that does not print")
+	}
+	return err
+}
+
+// imageReference is what the kubelet takes; a part in front of the first / may be a host.
+var imageReference = regexp.MustCompile(`^(([A-Za-z0-9.-]+|\[[0-9a-fA-F:]+\])(:[0-9]+)?/)?[a-z0-9]+([._/-]+[a-z0-9]+)*(:\w[\w.-]*)?(@[a-z0-9+._-]+:[0-9a-fA-F]+)?$`)
+
+// CheckImage is CheckWord for the image of a container.
+func CheckImage(text string) error {
+	err := CheckWord(text)
+	if err == nil && !imageReference.MatchString(text) {
+		err = errors.New("is no image: want REGISTRY/NAME:TAG, without https://, and with a NAME in lower case")
 	}
 	return err
 }

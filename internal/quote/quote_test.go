@@ -15,7 +15,7 @@ import (
 // carried are texts that every encoder but EnvLine carries.
 var carried = []string{
 	"", "a", "--alias=[2001:db8::1]:6443=127.0.0.1:6443", `\`, `\\`, `"`, `'`, `''`, "'\\''", `\"`, `\n`, "%", "%%", "%n\\%h", "$", "$$", "$X", "${X}", "$(id)", "`id`",
-	";", "a ; b", "#", " ", "a  b ", "~", "-n", "@/bin/sh", "!x", "*", "{a,b}", "é", "日本", "null", "1e3", "- x: y", "&a", "*a", "|", ">",
+	";", "a ; b", "#", " ", "a  b ", "~", "-n", "@/bin/sh", "!x", "*", "{a,b}", "é", "日本", "null", "123", "1e3", "0x1f", "true", "off", "yes", "1:30", "- x: y", "&a", "*a", "|", ">",
 }
 
 var refused = []string{
@@ -93,6 +93,17 @@ func TestEnvLine(t *testing.T) {
 	for _, text := range append(slices.Clone(refused), "a b", "$(id)", "`id`", "a;b", "a#b", "a'b", `a"b`, `a\b`, "~", "a&b", "a|b", "a!b", "a{b", "a(b", "a<b", "a\u00adb", "a\u200bb", "a\u00a0b") {
 		if got, err := quote.EnvLine("X", text); err == nil {
 			t.Errorf("%q: got %q, want an error", text, got)
+		}
+	}
+}
+
+func TestCheckImage(t *testing.T) {
+	for text, want := range map[string]bool{
+		"a": true, "causeway-agent:latest": true, "REGISTRY:5000/a/b_c.d:V1_.-": true, "[2001:db8::1]:5000/a": true, "r.test/a:1@sha256:0aF": true,
+		"": false, "$(HOME)": false, "${IMAGE}": false, "https://r.test/a": false, "r.test/": false, "a:": false, "a@sha256": false, "-a": false, "r.test/A": false, "a b": false,
+	} {
+		if err := quote.CheckImage(text); (err == nil) != want {
+			t.Errorf("%q: got %v, want it to be good: %t", text, err, want)
 		}
 	}
 }

@@ -105,7 +105,7 @@ WantedBy=multi-user.target
 // read them.
 func (s AgentSecret) pod() (string, error) {
 	args, mounts, volumes := "", "", ""
-	if err := quote.CheckWord(s.Image); err != nil {
+	if err := quote.CheckImage(s.Image); err != nil {
 		return "", fmt.Errorf("provider: the agent's image %w", err)
 	}
 	image, err := yamledit.Quote(s.Image)

@@ -140,6 +140,7 @@ func TestSetPhaseErrors(t *testing.T) {
 		{"relative", off, "absolute", func(s *egress.Sidecar) { s.Dir = "run" }},
 		{"root", off, "is the root", func(s *egress.Sidecar) { s.Dir = "/" }},
 		{"long", off, "too long", func(s *egress.Sidecar) { s.Dir = "/" + strings.Repeat("d", 90) }},
+		{"an image that is a variable", off, "Sidecar.Image is no image", func(s *egress.Sidecar) { s.Image = "$(HOME)" }},
 		{"space", off, "Sidecar.Image has a space", func(s *egress.Sidecar) { s.Image = "a b" }},
 		{"bytes that are not UTF-8", off, "Sidecar.Cluster has bytes that are not UTF-8", func(s *egress.Sidecar) { s.Cluster = "a\x9bb" }},
 		{"a variable", off, "Sidecar.Dir has $(", func(s *egress.Sidecar) { s.Dir = "/run/$(HOME)" }},

@@ -24,17 +24,16 @@ func (s *Sidecar) validate() error {
 			errs = append(errs, fmt.Errorf("egress: "+format, args...))
 		}
 	}
-	check(s.Image == "", "Sidecar.Image is required")
 	check(s.Cluster == "", "Sidecar.Cluster is required")
 	check(s.Gateway == "", "Sidecar.Gateway is required")
 	sources := slices.DeleteFunc([]string{s.CredentialsPath, s.CredentialsSecret, s.TokenAudience}, func(value string) bool { return value == "" })
 	check(len(sources) != 1, "exactly one of Sidecar.CredentialsPath, Sidecar.CredentialsSecret and Sidecar.TokenAudience is required")
 	err := CheckGateway(s.Gateway)
 	check(err != nil && s.Gateway != "", "Sidecar.Gateway: %w", err)
-	for _, f := range [][2]string{{"Image", s.Image}, {"Cluster", s.Cluster}} {
-		err := quote.CheckWord(f[1])
-		check(err != nil, "Sidecar.%s %w", f[0], err)
-	}
+	err = quote.CheckImage(s.Image)
+	check(err != nil, "Sidecar.Image %w", err)
+	err = quote.CheckWord(s.Cluster)
+	check(err != nil, "Sidecar.Cluster %w", err)
 	for _, f := range [][2]string{{"CredentialsPath", s.CredentialsPath}, {"Dir", s.Dir}, {"TokenAudience", s.TokenAudience}} {
 		err := quote.Check(f[1])
 		check(err != nil, "Sidecar.%s %w", f[0], err)

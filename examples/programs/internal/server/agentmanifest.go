@@ -69,8 +69,9 @@ func renderManifest(w io.Writer, d agentConfig) error {
 	b.addPod(d)
 	b.replace(fmt.Sprintf("  replicas: %d\n", defaultReplicas), fmt.Sprintf("  replicas: %d\n", d.Pod.replicas))
 	b.replace("image: causeway-agent:dev\n", "image: "+b.quoted("--image", d.Image)+"\n")
-	b.replace("kind: Namespace\nmetadata:\n  name: tunnel-agent\n", "kind: Namespace\nmetadata:\n  name: "+d.Namespace+"\n")
-	b.text = strings.ReplaceAll(b.text, "  namespace: tunnel-agent\n", "  namespace: "+d.Namespace+"\n")
+	namespace := b.quoted("--namespace", d.Namespace)
+	b.replace("kind: Namespace\nmetadata:\n  name: tunnel-agent\n", "kind: Namespace\nmetadata:\n  name: "+namespace+"\n")
+	b.text = strings.ReplaceAll(b.text, "  namespace: tunnel-agent\n", "  namespace: "+namespace+"\n")
 	if d.Audience != "" {
 		b.useJoin(d)
 	}
@@ -148,8 +149,8 @@ func (b *baseText) addPod(d agentConfig) {
 	switch {
 	case d.Pod.host != "":
 		address = quote.Container(net.JoinHostPort(d.Pod.host, d.Pod.port))
-		env = fmt.Sprintf("        - name: KUBERNETES_SERVICE_HOST\n          value: %s\n        - name: KUBERNETES_SERVICE_PORT\n          value: \"%s\"\n",
-			b.quoted("--api-server", quote.Container(d.Pod.host)), d.Pod.port)
+		env = fmt.Sprintf("        - name: KUBERNETES_SERVICE_HOST\n          value: %s\n        - name: KUBERNETES_SERVICE_PORT\n          value: %s\n",
+			b.quoted("--api-server", quote.Container(d.Pod.host)), b.quoted("--api-server", d.Pod.port))
 	case d.Pod.hostNetwork: // the node's DNS does not know the name
 		address = "[$(KUBERNETES_SERVICE_HOST)]:$(KUBERNETES_SERVICE_PORT)"
 	}

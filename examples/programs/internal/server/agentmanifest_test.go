@@ -90,10 +90,21 @@ func TestEnrollManifest(t *testing.T) {
 		t.Errorf("got %+v", deployment.Spec)
 	}
 	// What differs from the base are these, and the ports of the servers.
-	base := strings.NewReplacer("tunnel-agent\n  labels", "tunnels\n  labels", "  namespace: tunnel-agent\n", "  namespace: tunnels\n",
+	base := strings.NewReplacer("tunnel-agent\n  labels", "\"tunnels\"\n  labels", "  namespace: tunnel-agent\n", "  namespace: \"tunnels\"\n",
 		"causeway-agent:dev", `"registry.example/agent@sha256:0"`).Replace(deploy.Agent())
 	if got, _, _ := strings.Cut(text, "---\napiVersion: v1\nkind: Secret\nmetadata:\n  name: tunnel-agent-invitation"); got != base {
 		t.Error(cmp.Diff(base, got))
+	}
+}
+
+// A namespace stays a string, whatever YAML reads without quotes.
+func TestEnrollNamespace(t *testing.T) {
+	for _, want := range []string{"null", "123", "1e3", "0x1f", "true", "off", "yes"} {
+		for _, o := range decode(t, enrolled(t, "manifest", "--namespace", want)) {
+			if o := o.(metav1.Object); o.GetNamespace() != want && o.GetName() != want {
+				t.Errorf("got %T %s in %q, want %s", o, o.GetName(), o.GetNamespace(), want)
+			}
+		}
 	}
 }
 

@@ -41,7 +41,7 @@ func (f *clusterFlags) check(state *stateFlags) error {
 	if state.secrets == "" {
 		return cli.Mistake("--clusters goes with --secrets, in the cluster that has the Clusters")
 	}
-	if err := quote.CheckWord(f.image); err != nil {
+	if err := quote.CheckImage(f.image); err != nil && f.image != "" {
 		return cli.Mistake("--agent-image %v", err)
 	}
 	_, err := f.environment()

@@ -19,6 +19,7 @@ import (
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
 	"github.com/causewayproject/causeway/examples/programs/internal/command"
 	"github.com/causewayproject/causeway/internal/quote"
+	"github.com/causewayproject/causeway/internal/yamledit"
 	"github.com/causewayproject/causeway/tunnel"
 )
 
@@ -180,7 +181,7 @@ func (e *enrollment) checkAgent() (err error) {
 	case e.format != "manifest" && e.agent.Pod.isSet():
 		return cli.Mistake("--host-network, --api-server and --replicas are for --format manifest")
 	}
-	if err := quote.CheckWord(e.agent.Image); err != nil {
+	if err := quote.CheckImage(e.agent.Image); err != nil {
 		return cli.Mistake("--image %v", err)
 	}
 	if e.format == "manifest" || e.format == "secret" {
@@ -367,7 +368,7 @@ var formats = map[string]func(io.Writer, agentConfig) error{
 }
 
 func renderTemplate(text string) func(io.Writer, agentConfig) error {
-	t := template.Must(template.New("").Parse(text))
+	t := template.Must(template.New("").Funcs(template.FuncMap{"yaml": yamledit.Quote}).Parse(text))
 	return func(w io.Writer, d agentConfig) error { return t.Execute(w, d) }
 }
 
@@ -398,7 +399,7 @@ const secretText = `apiVersion: v1
 kind: Secret
 metadata:
   name: tunnel-agent-invitation
-  namespace: {{.Namespace}}
+  namespace: {{yaml .Namespace}}
 stringData:
   invitation.env: |
 {{- range .Lines}}

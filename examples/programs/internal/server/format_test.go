@@ -186,6 +186,8 @@ func TestBadCommands(t *testing.T) {
 		{"a character that is not seen in a target", "enroll a --state DIR --server a:1 --allow a\u00adb:1", "--allow: \"a\\u00adb:1\" has the character", true},
 		{"an image with a space", "enroll a --state DIR --server a:1 --format env --image x:\u2060y", "--image has a space", true},
 		{"an image of two lines", "enroll a --state DIR --server a:1 --format manifest --image a\u009bb", "--image has a control character (U+009B)", true},
+		{"no image", "enroll a --state DIR --server a:1 --format manifest --image=", "--image is no image", true},
+		{"an image that is a variable", "enroll a --state DIR --server a:1 --format manifest --image $(HOME)", "--image is no image", true},
 		{"target in env", "enroll a --state DIR --server a:1 --allow b:1 --format env", "--allow is an argument of the agent: with --format env, give it there", true},
 		{"pod in env", "enroll a --state DIR --server a:1 --host-network --format env", "are for --format manifest", true},
 		{"API server", "enroll a --state DIR --server a:1 --api-server b --format manifest", `--api-server "b" is not HOST:PORT`, true},

@@ -69,6 +69,9 @@ type Agent struct {
 	FirstBackoff, MaxBackoff time.Duration
 	// KeepAlive detects dead carriers.
 	KeepAlive KeepAlive
+	// Budget bounds what waits in memory. If nil, it is shared by all of the process that have
+	// none, and is 256 MiB.
+	Budget *Budget
 	// Payload takes a payload from the server's owner; the server gets its error.
 	// If nil, payloads are refused.
 	Payload func(ctx context.Context, p Payload) error

@@ -43,6 +43,8 @@ const (
 	CodeBadRequest Code = 9
 	// CodeReset: the target reset the connection.
 	CodeReset Code = 10
+	// CodeBudget: too much waited for somebody who did not read. See [Budget].
+	CodeBudget Code = 11
 
 	// Codes of a session or an enrolment: what the server answers.
 
@@ -116,6 +118,7 @@ var codes = map[Code]struct {
 	CodeDraining:           {name: "draining", text: "the other side is draining"},
 	CodeBadRequest:         {name: "bad_request", text: "malformed or unknown message"},
 	CodeReset:              {name: "reset", text: "the target reset the connection", side: SideTarget, is: syscall.ECONNRESET},
+	CodeBudget:             {name: "budget", text: "too much waits that nobody reads", is: syscall.ECONNRESET},
 	CodeVersion:            {name: "version", text: "no version of the protocol in common"},
 	CodeCertificateExpired: {name: "certificate_expired", text: "the agent's certificate has expired; it needs a new token, or a new certificate"},
 	CodeRevoked:            {name: "revoked", text: "the agent was revoked"},

@@ -82,6 +82,9 @@ type Server struct {
 	Grace time.Duration
 	// KeepAlive detects dead carriers.
 	KeepAlive KeepAlive
+	// Budget bounds what waits in memory. If nil, it is shared by all of the process that have
+	// none, and is 256 MiB.
+	Budget *Budget
 	// Hooks are called when something happens.
 	Hooks Hooks
 
@@ -119,8 +122,26 @@ type KeepAlive struct {
 	DeadAfter time.Duration
 }
 
-func (k KeepAlive) muxConfig(maxStreams int) *mux.Config {
-	return &mux.Config{MaxStreams: maxStreams, ProbeAfter: k.ProbeAfter, DeadAfter: k.DeadAfter}
+// Budget bounds the bytes that wait in the Servers and Agents that share it: those that
+// nobody has read yet, and those that the other end of a session has not taken. If there
+// are more, the streams that nobody reads are reset with [CodeBudget]: first those of the
+// caller (see [WithCaller]) or the session with most. A session whose other end has taken nothing for
+// 5 seconds may end. Who reads is not touched, unless nothing else is left. Share it before its
+// first use, and do not copy it.
+type Budget struct {
+	// Bytes is how many that may be. Zero means 256 MiB.
+	Bytes int64
+
+	once sync.Once
+	mux  mux.Budget
+}
+
+var processBudget Budget
+
+func muxConfig(maxStreams int, k KeepAlive, b *Budget) *mux.Config {
+	b = cmp.Or(b, &processBudget)
+	b.once.Do(func() { b.mux.Bytes = b.Bytes })
+	return &mux.Config{MaxStreams: maxStreams, ProbeAfter: k.ProbeAfter, DeadAfter: k.DeadAfter, Budget: &b.mux}
 }
 
 // setup compiles the fields, once.

@@ -204,9 +204,9 @@ func TestIdleStreamsHoldNoBuffers(t *testing.T) {
 		read(t, accepted, "x")
 	}
 	deadline := time.Now().Add(10 * time.Second)
-	for client.Buffers()+server.Buffers() > 0 {
+	for client.Held()+server.Held() > 0 {
 		if time.Now().After(deadline) {
-			t.Fatalf("they hold %d and %d buffers", client.Buffers(), server.Buffers())
+			t.Fatalf("they hold %d and %d bytes", client.Held(), server.Held())
 		}
 		runtime.Gosched()
 	}

@@ -13,9 +13,10 @@ import (
 // Codes of a reset that the session itself sends. SPEC.md of package tunnel has
 // all codes that cross the wire. A session sends none from CodeUser on.
 const (
-	CodeClosed   uint32 = 0 // the stream was closed and reads no more; yamux peers send it for any reset
-	CodeTooMany  uint32 = 7 // as many streams are open as Config.MaxStreams allows
-	CodeProtocol uint32 = 9 // data came after its end
+	CodeClosed   uint32 = 0  // the stream was closed and reads no more; yamux peers send it for any reset
+	CodeTooMany  uint32 = 7  // as many streams are open as Config.MaxStreams allows
+	CodeProtocol uint32 = 9  // data came after its end
+	CodeBudget   uint32 = 11 // it held much of the Budget, and nobody read
 	CodeUser     uint32 = 16
 )
 
@@ -39,7 +40,7 @@ var (
 )
 
 // ResetError is the error of a stream that was aborted. errors.Is finds
-// syscall.ECONNRESET in it, and net.ErrClosed too if it was aborted here.
+// syscall.ECONNRESET in it, and net.ErrClosed too if its owner aborted it here.
 type ResetError struct {
 	Code   uint32
 	Remote bool // the peer aborted it
@@ -61,13 +62,15 @@ func codeText(code uint32) string {
 		return "too many streams"
 	case CodeProtocol:
 		return "data after its end"
+	case CodeBudget:
+		return "too much waits that nobody reads"
 	}
 	return "code " + strconv.FormatUint(uint64(code), 10)
 }
 
 // Is reports whether target is the error that a TCP connection would return.
 func (e *ResetError) Is(target error) bool {
-	return target == syscall.ECONNRESET || !e.Remote && target == net.ErrClosed
+	return target == syscall.ECONNRESET || !e.Remote && e.Code != CodeBudget && target == net.ErrClosed
 }
 
 // LostError is the error of a session that ended because of its carrier or its

@@ -2,8 +2,8 @@ package mux
 
 import "net"
 
-// Buffers returns how many buffers a session has taken and not given back.
-func (s *Session) Buffers() int { return int(s.buffersHeld.Load()) }
+// Held returns how many bytes of buffers a session has taken and not given back.
+func (s *Session) Held() int { return int(s.bytesHeld.Load()) }
 
 // Queued returns how many bytes of payload wait to be sent.
 func (s *Session) Queued() int {
@@ -24,7 +24,7 @@ func (s *Session) Leftovers() map[string]int {
 		"queued":   s.queuedBytes,
 		"grown":    s.grownTotal,
 		"refused":  len(s.refusals),
-		"buffers":  int(s.buffersHeld.Load()),
+		"buffers":  int(s.bytesHeld.Load()),
 	}
 	for name, l := range map[string]*streamList{"control": &s.controlQueue, "fresh": &s.interactive, "bulk": &s.bulk.heads, "room": &s.roomWaiters.heads, "accept": &s.acceptQueue, "acks": &s.ackQueue} {
 		if !l.empty() {
@@ -134,4 +134,14 @@ func (s *Session) Writing() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.writeLoopRuns
+}
+
+// Held returns how many bytes of buffers the sessions of the budget hold.
+func (b *Budget) Held() int { return int(b.held.Load()) }
+
+// Sessions returns how many sessions the budget knows.
+func (b *Budget) Sessions() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.sessions)
 }

@@ -135,8 +135,8 @@ func TestReceivedMemoryIsBounded(t *testing.T) {
 		if got := st.BufferBytes(); got > 2*sent+64<<10 {
 			t.Errorf("%d bytes in frames of %d take %d", sent, size, got)
 		}
-		if got := s.Buffers(); got > 2*sent/(4<<10)+1 { // and a ping's, that is being sent
-			t.Errorf("%d bytes in frames of %d take %d buffers", sent, size, got)
+		if got := s.Held(); got > st.BufferBytes()+(64+16)<<10 { // a frame's that is being read, and a ping's
+			t.Errorf("%d bytes in frames of %d take %d bytes", sent, size, got)
 		}
 	}
 }

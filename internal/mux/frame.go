@@ -107,7 +107,7 @@ func classFor(size int) int {
 }
 
 func (s *Session) getBuffer(class int) *buffer {
-	s.buffersHeld.Add(1)
+	s.holdMore(sizes[class])
 	if b, ok := pools[class].Get().(*buffer); ok {
 		return b
 	}
@@ -115,7 +115,7 @@ func (s *Session) getBuffer(class int) *buffer {
 }
 
 func (s *Session) putBuffer(b *buffer) {
-	s.buffersHeld.Add(-1)
+	s.holdMore(-sizes[b.class])
 	b.next, b.r, b.w = nil, 0, 0
 	pools[b.class].Put(b)
 }

@@ -4,12 +4,13 @@ import (
 	"io"
 	"net"
 	"os"
+	"time"
 )
 
 // Read waits for received bytes and returns up to len(p) of them. It returns io.EOF
 // only if the peer has ended what it sends.
 func (st *Stream) Read(p []byte) (int, error) {
-	return st.readWith(len(p) == 0, nil, func(received []byte) (int, error) { return copy(p, received), nil })
+	return st.readWith(len(p) == 0, nil, nil, func(received []byte) (int, error) { return copy(p, received), nil })
 }
 
 // WriteTo writes to w what is received, without copying it, until the peer ends
@@ -26,10 +27,15 @@ func (st *Stream) DeliverTo(conn net.Conn) (int64, error) {
 	return st.writeTo(conn, &directWriter{socket: newSocket(conn)})
 }
 
+// writeLimiter is the Writer of a WriteTo. If a [Budget] needs what waits for it, its Write
+// has to end.
+type writeLimiter interface{ SetWriteDeadline(time.Time) error }
+
 func (st *Stream) writeTo(w io.Writer, k *directWriter) (total int64, err error) {
+	sink, _ := w.(writeLimiter)
 	for err == nil {
 		var n int
-		n, err = st.readWith(false, k, func(received []byte) (int, error) { return writeAll(w, received) })
+		n, err = st.readWith(false, k, sink, func(received []byte) (int, error) { return writeAll(w, received) })
 		total += int64(n)
 	}
 	if k != nil {
@@ -58,10 +64,10 @@ func writeAll(w io.Writer, p []byte) (int, error) {
 }
 
 // readWith waits for received bytes, and calls f with the first of them, without
-// the session's lock. f returns how many it took. If nothing is set, readWith
-// returns at once with the stream's error, if any. While it waits, the session's
-// reader writes to k, if k is not nil.
-func (st *Stream) readWith(nothing bool, k *directWriter, f func([]byte) (int, error)) (int, error) {
+// the session's lock. f returns how many it took, and may wait for sink, if that is not nil.
+// If nothing is set, readWith returns at once with the stream's error, if any. While it
+// waits, the session's reader writes to k, if k is not nil.
+func (st *Stream) readWith(nothing bool, k *directWriter, sink writeLimiter, f func([]byte) (int, error)) (int, error) {
 	st.readMu.Lock()
 	defer st.readMu.Unlock()
 	s := st.session
@@ -77,12 +83,15 @@ func (st *Stream) readWith(nothing bool, k *directWriter, f func([]byte) (int, e
 		return 0, st.opError("read", err)
 	}
 	received := b.data[b.r:b.w]
-	st.inUse = true
+	st.inUse, st.sink = true, sink
 	s.mu.Unlock()
 	n, err := f(received)
 	s.mu.Lock()
-	st.inUse = false
+	st.inUse, st.sink = false, nil
 	s.consumeReceivedLocked(st, b, n)
+	if err != nil && st.reset != nil && st.reset.Code == CodeBudget && !st.reset.Remote {
+		err = st.opError("read", st.reset)
+	}
 	return n, err
 }
 
@@ -161,10 +170,12 @@ func (s *Session) consumeReceivedLocked(st *Stream, b *buffer, n int) {
 		return
 	}
 	b.r += n
+	st.window.takenAt = s.now()
 	if b.r == b.w {
 		st.first = b.next
 		if st.first == nil {
 			st.last = nil
+			s.noteAllReadLocked(st)
 		}
 		s.putBuffer(b)
 	}
@@ -173,13 +184,22 @@ func (s *Session) consumeReceivedLocked(st *Stream, b *buffer, n int) {
 
 // dropReceivedLocked puts back the received buffers, which nobody will read.
 func (s *Session) dropReceivedLocked(st *Stream) {
+	drop := &st.first
 	if st.inUse {
-		return // consumeReceivedLocked will do it
+		drop = &st.first.next // consumeReceivedLocked will drop the first
 	}
-	for b := st.first; b != nil; {
-		next := b.next
+	for *drop != nil {
+		b := *drop
+		*drop = b.next
 		s.putBuffer(b)
-		b = next
 	}
-	st.first, st.last = nil, nil
+	st.last = st.first
+	if st.first == nil {
+		s.noteAllReadLocked(st)
+	}
+}
+
+func (s *Session) noteAllReadLocked(st *Stream) {
+	s.unread.remove(st)
+	s.leaveBudgetLocked()
 }

@@ -150,6 +150,7 @@ func (s *Session) handleData(h header) error {
 	}
 	left := int(h.length)
 	for left > 0 && wanted {
+		s.config.Budget.keep()
 		b := s.getBuffer(classFor(left))
 		b.w = min(left, len(b.data))
 		left -= b.w
@@ -241,6 +242,8 @@ func (s *Session) queueReceived(st *Stream, b *buffer) bool {
 func (st *Stream) appendReceivedLocked(b *buffer) {
 	if st.last == nil {
 		st.first = b
+		st.session.unread.push(st)
+		st.window.takenAt = st.session.now()
 	} else {
 		st.last.next = b
 	}

@@ -31,6 +31,9 @@ type Config struct {
 	// DeadAfter how long before the session ends. If zero, they are 10 and 30
 	// seconds. A negative one switches its check off.
 	ProbeAfter, DeadAfter time.Duration
+
+	// Budget bounds the buffers of all sessions that share it. Nil: nothing does.
+	Budget *Budget
 }
 
 func (c *Config) maxStreams() int { return cmp.Or(max(c.MaxStreams, 0), 4096) }
@@ -49,10 +52,10 @@ type Session struct {
 	reader       *bufio.Reader // nil while the carrier's Wait waits
 	streamOpened bool          // the frame has opened a stream
 
-	lastRead    atomic.Int64   // instant of the last byte from the carrier
-	buffersHeld atomic.Int64   // buffers taken from the pools and not put back
-	done        chan struct{}  // closed when err is set
-	loops       sync.WaitGroup // the goroutines, and the call that closes the carrier
+	lastRead  atomic.Int64   // instant of the last byte from the carrier
+	bytesHeld atomic.Int64   // of buffers taken from the pools and not put back
+	done      chan struct{}  // closed when err is set
+	loops     sync.WaitGroup // the goroutines, and the call that closes the carrier
 
 	mu                sync.Mutex // guards the fields below, and those of the streams
 	err               error
@@ -68,6 +71,7 @@ type Session struct {
 	// first bound, and fill our memory, without the second.
 	incomingStreams int           // open, or in acceptQueue
 	acceptQueue     streamList    // not accepted yet
+	unread          streamList    // with received bytes, also if the stream or the session has ended
 	acceptReady     sync.Cond     // acceptQueue or handedOver has changed, or the session ended
 	handedOver      int           // accepted, and not closed or reset here
 	serveFunc       func(*Stream) // takes the streams instead of Accept; nil: Accept does
@@ -115,6 +119,7 @@ func newSession(carrier net.Conn, c *Config, client bool) *Session {
 		nextID:      2,
 		acceptQueue: streamList{kind: listAccept},
 		ackQueue:    streamList{kind: listAck},
+		unread:      streamList{kind: listUnread},
 		shares:      map[uint64]*share{0: {streams: 1}}, // stays
 	}
 	if c != nil {
@@ -134,6 +139,7 @@ func (s *Session) startLoops() *Session {
 	s.mu.Lock()
 	s.pinger.init(s)
 	s.mu.Unlock()
+	s.config.Budget.enter(s)
 	s.loops.Go(s.readLoop)
 	return s
 }
@@ -184,6 +190,7 @@ func (s *Session) recordCause(err error) bool {
 	s.streamEnded.Broadcast()
 	s.writerWake.Broadcast()
 	s.refusalSent.Signal()
+	s.leaveBudgetLocked()
 	return true
 }
 

@@ -37,9 +37,11 @@ type Stream struct {
 
 	first, last *buffer       // what was received
 	inUse       bool          // first is being read without the lock
+	sink        writeLimiter  // to which first is being written meanwhile; nil: none, or it has no deadline
 	direct      *directWriter // of a DeliverTo that waits; nil: none
 	frames      [2]*buffer
 	nframes     int
+	reserving   int // size of the frame with which ReadFrom waits for room
 
 	openedByPeer bool
 	handedOver   bool // it counts in the session's handedOver
@@ -387,6 +389,7 @@ const (
 	listRoom               // a Write waits for room in the session's queue
 	listAccept             // waits for Accept
 	listAck                // is to be acknowledged
+	listUnread             // has received bytes
 	listCount
 )
 

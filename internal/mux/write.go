@@ -23,6 +23,7 @@ func (st *Stream) Write(p []byte) (int, error) {
 // into the frame is made without the lock.
 func (st *Stream) writePart(p []byte) (int, error) {
 	s := st.session
+	s.config.Budget.keep()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(p) == 0 {
@@ -125,6 +126,7 @@ func (st *Stream) ReadFrom(r io.Reader) (int64, error) {
 		}
 		b, rerr := src.read(limit)
 		if b != nil {
+			st.session.config.Budget.keep()
 			n := b.w - headerSize
 			if err := st.writeBuffer(b); err != nil {
 				return total, err
@@ -173,7 +175,9 @@ func (st *Stream) writeBuffer(b *buffer) error {
 	st.writeMu.Lock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	st.reserving = len(b.data)
 	_, err := st.reserveRoomLocked(n, true)
+	st.reserving = 0
 	st.writeMu.Unlock()
 	if err != nil {
 		s.putBuffer(b)

@@ -82,7 +82,7 @@ func passEnd(dst *mux.Stream, err error) {
 	case !errors.As(err, &op) || op.Op != "read":
 		// The write to dst has failed. If dst was reset, the other direction
 		// sees it. If dst only reads no more, the other direction goes on.
-	case errors.As(err, &reset) && reset.Remote:
+	case errors.As(err, &reset) && (reset.Remote || reset.Code == mux.CodeBudget):
 		dst.Reset(reset.Code)
 	default:
 		dst.Reset(codeReset)

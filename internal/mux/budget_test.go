@@ -1,0 +1,210 @@
+package mux_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/causewayproject/causeway/internal/mux"
+)
+
+// budgetBed has sessions that share a budget of 1 MiB.
+type budgetBed struct {
+	*testing.T
+	budget mux.Budget
+	server *mux.Session
+	client *mux.Session
+}
+
+// fill opens a stream of the greedy, for which 64 KiB wait.
+func (b *budgetBed) fill() (opened, accepted *mux.Stream) {
+	opened, err := b.client.Open(b.Context(), []byte(strings.Repeat("x", 60<<10)))
+	if err != nil {
+		b.Fatal(err)
+	}
+	accepted = accept(b, b.server)
+	accepted.SetShare(1)
+	return opened, accepted
+}
+
+// blocked returns a stream of a session whose peer takes nothing.
+func (b *budgetBed) blocked() *mux.Stream {
+	s, p := rawPeer(b, &mux.Config{Budget: &b.budget, DeadAfter: -1})
+	b.Cleanup(func() { s.Close() })
+	p.send(header(window, syn, 1, 0), header(window, 0, 1, 1<<20))
+	return accept(b, s)
+}
+
+// TestBudget: whatever lets 4 MiB wait, 1 MiB at most is held, the greedy learn why, and who
+// reads, or holds less, loses nothing.
+func TestBudget(t *testing.T) {
+	const small = 20 << 10
+	for name, tt := range map[string]struct {
+		greedy func(*budgetBed) net.Conn
+		more   int  // bytes beyond the bound
+		lost   bool // the session may end, too
+	}{
+		"not read": {greedy: func(b *budgetBed) net.Conn {
+			_, accepted := b.fill()
+			return accepted
+		}},
+		"closed by the peer": {greedy: func(b *budgetBed) net.Conn {
+			opened, accepted := b.fill()
+			opened.Close()
+			return accepted
+		}},
+		"of sessions that have ended": {greedy: func(b *budgetBed) net.Conn {
+			client, server := sessions(b.T, pipePair, &mux.Config{Budget: &b.budget})
+			opened, accepted := connect(b, client, server, strings.Repeat("x", 60<<10))
+			accepted.SetShare(1)
+			opened.Close()
+			synctest.Wait()
+			client.Close()
+			server.Close()
+			return accepted
+		}},
+		"written to one that takes nothing": {greedy: func(b *budgetBed) net.Conn {
+			_, accepted := b.fill()
+			sink, target := net.Pipe()
+			b.Cleanup(func() { sink.Close(); target.Close() })
+			failed := make(chan error, 1)
+			go func() {
+				_, err := accepted.WriteTo(sink)
+				failed <- err
+			}()
+			return writing{accepted, failed}
+		}},
+		"not sent": {greedy: func(b *budgetBed) net.Conn {
+			st := b.blocked()
+			go st.Write(make([]byte, 250<<10))
+			return st
+		}, more: 6 * 4 * 64 << 10, lost: true},
+		"not sent, from a Reader": {greedy: func(b *budgetBed) net.Conn {
+			st := b.blocked()
+			go st.ReadFrom(endless{})
+			return st
+		}, more: 6 * 4 * 64 << 10, lost: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := &budgetBed{T: t, budget: mux.Budget{Bytes: 1 << 20}}
+				b.client, b.server = sessions(t, pipePair, &mux.Config{Budget: &b.budget})
+				_, modest := connect(t, b.client, b.server, strings.Repeat("m", small))
+				modest.SetShare(2)
+				up, down := connect(t, b.client, b.server, "x")
+				down.SetShare(1) // the greedy's own
+				var all []net.Conn
+				for i := range 64 {
+					all = append(all, tt.greedy(b))
+					synctest.Wait()
+					time.Sleep(time.Second)
+					if held := b.budget.Held(); held > 1<<20+tt.more {
+						t.Errorf("%d: %d bytes are held, want %d at most", i, held, 1<<20+tt.more)
+					}
+					if _, err := up.Write([]byte("x")); err != nil {
+						t.Fatal(err)
+					}
+					if _, err := down.Read(make([]byte, 2)); err != nil {
+						t.Fatal("who reads: ", err)
+					}
+				}
+				modest.SetReadDeadline(time.Now().Add(time.Second))
+				if got, err := io.ReadFull(modest, make([]byte, small)); err != nil {
+					t.Errorf("who holds little has read %d bytes: %v", got, err)
+				}
+				_, err := io.Copy(io.Discard, struct{ io.Reader }{all[0]})
+				var reset *mux.ResetError
+				var lost *mux.LostError
+				isReset := errors.As(err, &reset) && reset.Code == mux.CodeBudget
+				if errors.Is(err, net.ErrClosed) || !isReset && !(tt.lost && errors.As(err, &lost)) {
+					t.Errorf("the first of the greedy has read: %v, want a reset with code %d that is no close", err, mux.CodeBudget)
+				}
+				for _, conn := range all {
+					conn.Close()
+				}
+				b.client.Close()
+				b.server.Close()
+			})
+		})
+	}
+}
+
+// writing is a stream whose WriteTo waits for the other side.
+type writing struct {
+	*mux.Stream
+	failed chan error
+}
+
+func (w writing) Read([]byte) (int, error) {
+	select {
+	case err := <-w.failed:
+		return 0, err
+	case <-time.After(time.Minute):
+		return 0, errors.New("WriteTo waits")
+	}
+}
+
+// TestBudgetOfNew: streams that nobody had the time to read are reset only when nothing else is
+// left, and no more than the bound needs.
+func TestBudgetOfNew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &budgetBed{T: t, budget: mux.Budget{Bytes: 1 << 20}}
+		b.client, b.server = sessions(t, pipePair, &mux.Config{Budget: &b.budget})
+		var all []*mux.Stream
+		for range 32 {
+			_, accepted := b.fill()
+			all = append(all, accepted)
+		}
+		synctest.Wait()
+		alive := 0
+		for _, st := range all {
+			if _, err := st.Read(make([]byte, 1)); err == nil {
+				alive++
+			}
+		}
+		if want := 1<<20/(64<<10) - 1; alive < want {
+			t.Errorf("got %d that can be read, want %d at least", alive, want)
+		}
+		b.client.Close()
+		b.server.Close()
+		for _, st := range all {
+			st.Close()
+		}
+		if held, sessions := b.budget.Held(), b.budget.Sessions(); held > 0 || sessions > 0 {
+			t.Errorf("%d bytes of %d sessions are left", held, sessions)
+		}
+	})
+}
+
+// TestBudgetTellsTheOwner: the owner of a connection learns of it without a read.
+func TestBudgetTellsTheOwner(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &budgetBed{T: t, budget: mux.Budget{Bytes: 32 << 10}}
+		b.client, b.server = sessions(t, pipePair, &mux.Config{Budget: &b.budget})
+		told := make(chan bool, 1)
+		_, accepted := b.fill()
+		accepted.AfterReset(func(code uint32, ended bool) { told <- code == mux.CodeBudget && !ended })
+		time.Sleep(time.Second)
+		opened, err := b.client.Open(context.Background(), []byte(strings.Repeat("x", 60<<10)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		select {
+		case ok := <-told:
+			if !ok {
+				t.Error("got another code, or an end in order")
+			}
+		default:
+			t.Error("the owner was not told")
+		}
+		opened.Close()
+		b.client.Close()
+		b.server.Close()
+	})
+}

@@ -227,6 +227,7 @@ func (f *flags) newAgent(dials *logs.Sampler) (*tunnel.Agent, error) {
 		Invitation:  f.readInvitation,
 		Targets:     tunnel.Targets{Aliases: aliases},
 		Grace:       f.grace,
+		Budget:      &tunnel.Budget{Bytes: cli.MemoryShare()},
 		Program:     cli.Version("causeway-agent"),
 		Hooks:       agentHooks(dials, f.joinToken != ""),
 	}

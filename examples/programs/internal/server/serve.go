@@ -216,6 +216,7 @@ func (f *serveFlags) run(ctx context.Context, stderr io.Writer) error {
 		}
 	}
 	p.page.Fleet, p.page.Notes, p.page.Program = p.fleet, p.notes, cli.Version("causeway")
+	server.Budget = &tunnel.Budget{Bytes: cli.MemoryShare()}
 	server.Payloads = p.watch.payloads
 	server.Hooks = p.metrics.tunnel.Hooks(p.events.tunnelHooks())
 	if p.clusters, err = p.newClusters(ctx, f); err != nil {

@@ -156,7 +156,7 @@ func (s *Session) appendHoldings(all []holding) []holding {
 	if !s.carrierInUse || s.err != nil {
 		return all
 	}
-	own, blocked := holder{session: s}, now-s.sentAt
+	own, blocked := holder{session: s}, now-max(s.sentAt, s.takenAt())
 	for _, st := range s.streams {
 		bytes := st.reserving
 		for _, b := range st.frames[:st.nframes] {
@@ -172,11 +172,14 @@ func (s *Session) appendHoldings(all []holding) []holding {
 
 func (h holding) reclaim() {
 	s, st := h.session, h.stream
+	s.mu.Lock()
 	if st == nil {
-		s.closeWithCause(newLostError(errBlocked))
+		if s.err == nil {
+			s.loops.Go(func() { s.closeWithCause(newLostError(errBlocked)) }) // it may take its time
+		}
+		s.mu.Unlock()
 		return
 	}
-	s.mu.Lock()
 	sink := st.sink
 	if !st.closed {
 		st.reset = &ResetError{Code: CodeBudget}

@@ -208,3 +208,38 @@ func TestBudgetTellsTheOwner(t *testing.T) {
 		b.server.Close()
 	})
 }
+
+// slowlyTaken is a carrier of which the network takes a little all the time.
+type slowlyTaken struct{ net.Conn }
+
+func (slowlyTaken) Taken() time.Time { return time.Now() }
+
+// TestBudgetOfSlowCarrier: a session lives while its carrier takes something.
+func TestBudgetOfSlowCarrier(t *testing.T) {
+	for _, slow := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			b := &budgetBed{T: t, budget: mux.Budget{Bytes: 100 << 10}}
+			near, far := net.Pipe()
+			defer far.Close()
+			carrier := net.Conn(slowlyTaken{near})
+			if !slow {
+				carrier = near
+			}
+			s := mux.Client(carrier, &mux.Config{Budget: &b.budget})
+			defer s.Close()
+			st, err := s.Open(t.Context(), make([]byte, 60<<10))
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(10 * time.Second)
+			st.SetWriteDeadline(time.Now().Add(time.Second))
+			for range 2 { // more than the budget, twice
+				st.Write(make([]byte, 100<<10))
+			}
+			synctest.Wait()
+			if err := s.Err(); (err == nil) != slow {
+				t.Errorf("it takes something: %t; got %v", slow, err)
+			}
+		})
+	}
+}

@@ -73,6 +73,15 @@ func (r aliveReader) Read(p []byte) (int, error) {
 }
 
 // checkAlive is run by the timer. It probes a silent peer, and ends the session if
+// takenAt returns the instant when the network last took bytes that had to wait; zero: it is
+// not known.
+func (s *Session) takenAt() time.Duration {
+	if c, ok := s.carrier.(interface{ Taken() time.Time }); ok {
+		return max(c.Taken().Sub(s.began), 0)
+	}
+	return 0
+}
+
 // the peer stays silent.
 func (s *Session) checkAlive() {
 	probe, dead := s.config.probeAfter(), s.config.deadAfter()
@@ -83,12 +92,7 @@ func (s *Session) checkAlive() {
 	}
 	last := s.lastRead.Load()
 	now := s.now()
-	idle := now - time.Duration(last)
-	if c, ok := s.carrier.(interface{ Taken() time.Time }); ok {
-		if t := c.Taken(); t.After(s.began) {
-			idle = min(idle, now-t.Sub(s.began))
-		}
-	}
+	idle := now - max(time.Duration(last), s.takenAt())
 	if dead > 0 && idle >= dead {
 		s.mu.Unlock()
 		s.closeWithCause(newLostError(errSilent))

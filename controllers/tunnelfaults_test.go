@@ -412,18 +412,25 @@ func TestTunnelTwoAtOnce(t *testing.T) {
 	}
 }
 
-// TestTunnelRefused: an Event tells of an agent that was refused, if it was the Cluster's.
+// TestTunnelRefused: an Event tells of an agent that was refused, if it was the Cluster's. An
+// invitation that was revoked is replaced within a minute then.
 func TestTunnelRefused(t *testing.T) {
 	b := newTunnelBed(t)
 	refused := make(chan error)
 	b.r.Refused = refused
-	b.labelled("one")
+	one := b.labelled("one")
 	b.runTunnel(t)
 	b.settled("one")
 	for _, cluster := range []string{"", "b/none", "a/one", "a/one"} {
 		refused <- &tunnel.Error{Op: "enroll", Cluster: cluster, Code: tunnel.CodeTokenUsed}
 	}
 	b.Until(t, "the Event", func() bool { return slices.Equal(b.eventReasons(), []string{"TunnelAgentRefused"}) })
+	refused <- &tunnel.Error{Op: "enroll", Cluster: "a/one", Code: tunnel.CodeTokenUnknown}
+	b.Until(t, "another Event", func() bool { return len(b.eventReasons()) == 2 })
+	first := b.value(agentSecret("one"), provider.KeyAgentInvitation)
+	b.change(func() { b.ahead, b.invited["a/one"] = b.ahead+time.Minute, nil })
+	b.Change(one, func(u *unstructured.Unstructured) { annotate(u, provider.Prefix+"look", "x") })
+	b.Until(t, "an invitation", func() bool { return b.value(agentSecret("one"), provider.KeyAgentInvitation) != first })
 }
 
 // TestTunnelCheck: each field that can't be used is named.

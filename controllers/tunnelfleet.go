@@ -116,6 +116,7 @@ func (t *tunnelRun) followFleet(ctx context.Context) error {
 // refusals are what the Events of a Cluster tell of, with the advice.
 var refusals = map[tunnel.Code]string{
 	tunnel.CodeTokenUsed:          "as many machines as an invitation is for have used it; machines that are made from now on get a new one",
+	tunnel.CodeTokenUnknown:       "the invitation on its machine is void: all of the Cluster's were revoked, or the record of it is gone; machines that are made from now on get a new one",
 	tunnel.CodeTokenExpired:       "the machine was made long ago and has started only now: make it anew",
 	tunnel.CodeRevoked:            "its machine is from a time when the Cluster had no label, or was another one: make it anew",
 	tunnel.CodeCertificateExpired: "it was off for too long: make its machine anew",
@@ -132,6 +133,7 @@ func (t *tunnelRun) tellRefusal(ctx context.Context, err error) {
 	if !t.states.isTracked(key) || t.mgr.GetCache().Get(ctx, key, u) != nil {
 		return
 	}
+	t.states.change(key, func(s *tunnelState) { s.agentsMoved = true }) // its Secret may have that invitation
 	message := fmt.Sprintf("an agent was refused: %s: %s", refused.Code, refusals[refused.Code])
 	if t.events.tell(u, u.GetUID(), corev1.EventTypeWarning, reasonAgentRefused, message, "") {
 		log.FromContext(ctx).Info(message, "cluster", key.String())
@@ -166,7 +168,7 @@ type tunnelState struct {
 	seen      tunnelSeen
 	changedAt time.Time // when agents came or went, or the replicas that answer changed
 	checkedAt time.Time // when the invitation was compared with the server's
-	// agentsMoved says that agents came or went since checkedAt.
+	// agentsMoved says that agents came, went or were refused since checkedAt.
 	agentsMoved bool
 	invited     tunnel.Invitation // that was made last; the Secret may not have it yet
 	problem     string            // why the Secret for the machines is not written; "" if it is

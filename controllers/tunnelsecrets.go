@@ -32,7 +32,7 @@ const (
 	// annotationExpires is when the ticket of a route Secret ends.
 	annotationExpires = provider.Prefix + "expires"
 	// checkInterval is the time between two questions whether an invitation can still be used.
-	// If agents came or went since, it is lookInterval: they may have used it up.
+	// If agents came, went or were refused since, it is lookInterval: they may have used it up.
 	checkInterval = 10 * time.Minute
 	// clockSlack is how much longer than its life an invitation may seem to live.
 	clockSlack = 5 * time.Minute

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
 	"github.com/causewayproject/causeway/kubeconfig/provider"
 	"github.com/causewayproject/causeway/proxyconfig/propagate"
 )
@@ -24,6 +26,23 @@ func RewriteDelays(writes int) (delays []time.Duration) {
 		}
 	}
 	return delays
+}
+
+// TurnsIn returns how many turns an object has that changes all the time, and how many objects
+// are remembered when another one has one later.
+func TurnsIn(d time.Duration) (turns, kept int) {
+	t := &namespaceTurns{paid: map[reconcile.Request]time.Time{}, spared: map[reconcile.Request]bool{}}
+	began := time.Now()
+	for now := began; now.Before(began.Add(d)); {
+		wait := t.untilPaid(requestOf("a", "one"), now)
+		if now = now.Add(wait); wait == 0 {
+			turns++
+		}
+	}
+	if t.untilPaid(requestOf("a", "two"), began.Add(2*d)) > 0 {
+		return 0, 0
+	}
+	return turns, len(t.paid)
 }
 
 // For the tests of what a cache keeps.

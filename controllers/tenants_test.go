@@ -184,7 +184,8 @@ func TestSlowNamespace(t *testing.T) {
 		b.Set("clusters", cluster("slow", fmt.Sprint(n), nil))
 	}
 	b.run(t)
-	t.Cleanup(sync.OnceFunc(func() { close(release) })) // before the manager's end
+	end := sync.OnceFunc(func() { close(release) })
+	t.Cleanup(end) // before the manager's end
 	b.Until(t, "slow plans", func() bool { mu.Lock(); defer mu.Unlock(); return working >= 3 })
 	for n := range 5 {
 		b.Set("clusters", cluster("a", fmt.Sprint(n), route("p1:1")))
@@ -195,9 +196,7 @@ func TestSlowNamespace(t *testing.T) {
 		t.Errorf("got %d workers of 4 for one namespace, want 3", most)
 	}
 	mu.Unlock()
-	for range 50 {
-		release <- struct{}{}
-	}
+	end() // some have a second plan
 	b.Until(t, "all slow plans", func() bool {
 		for n := range 50 {
 			if b.counted(b.plans, fmt.Sprint("slow/", n)) == 0 {
@@ -248,9 +247,10 @@ func TestProbeTurns(t *testing.T) {
 	}
 }
 
-// TestManyRoutes: a Cluster whose route is rewritten again and again has a few probes.
+// TestManyRoutes: a Cluster whose route is rewritten again and again has a few probes, and
+// after some turns at once it has one in a second.
 func TestManyRoutes(t *testing.T) {
-	const routes = 30
+	const routes = 22
 	b := newBed(t)
 	var mu sync.Mutex // guards started
 	started := 0
@@ -264,13 +264,16 @@ func TestManyRoutes(t *testing.T) {
 	})
 	b.Set("clusters", cluster("a", "one", route("p0:1")))
 	b.run(t)
-	one := apitest.Named("clusters", "a", "one")
+	began, one := time.Now(), apitest.Named("clusters", "a", "one")
 	for n := range routes {
 		plans := b.counted(b.plans, "a/one")
 		b.Change(one, func(u *unstructured.Unstructured) {
 			annotate(u, provider.AnnotationProxyURL, fmt.Sprintf("http://p%d:1", n+1))
 		})
 		b.Until(t, "a plan", func() bool { return b.counted(b.plans, "a/one") > plans })
+	}
+	if took := time.Since(began); took < time.Second {
+		t.Errorf("%d plans took %v, want a second each after the first 20", routes, took)
 	}
 	b.Until(t, "probes", func() bool { mu.Lock(); defer mu.Unlock(); return started >= 16 })
 	b.Set("clusters", cluster("a", "two", route("p1:1")))
@@ -279,6 +282,13 @@ func TestManyRoutes(t *testing.T) {
 	defer mu.Unlock()
 	if started != 17 {
 		t.Errorf("got %d probes of %d routes, want 16", started-1, routes)
+	}
+}
+
+// TestTurns: an object that changes all the time does not take the turns of another one.
+func TestTurns(t *testing.T) {
+	if turns, kept := controllers.TurnsIn(time.Minute); turns != 20+59 || kept != 1 {
+		t.Errorf("got %d turns in a minute, and %d objects that are remembered; want 79, and 1", turns, kept)
 	}
 }
 

@@ -3,8 +3,10 @@ package controllers
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
@@ -18,21 +20,26 @@ import (
 // has none.
 //
 // No worker waits for its turn: the request is put aside, and queued again when it is its
-// turn.
+// turn. An object that changes all the time has its turn once in turnInterval, after the
+// first freeTurns.
 type namespaceTurns struct {
 	reconcile.Reconciler
 	workqueue.TypedRateLimiter[reconcile.Request]
 
 	mu      sync.Mutex // guards the fields below
 	queue   workqueue.TypedRateLimitingInterface[reconcile.Request]
-	free    int                            // workers
-	running map[string]int                 // by namespace
-	aside   map[string][]reconcile.Request // by namespace
-	order   []string                       // the keys of aside, the next one first
-	waiting map[reconcile.Request]bool     // are in aside
-	chosen  map[reconcile.Request]bool     // have a worker, and are in the queue
-	spared  map[reconcile.Request]bool     // were put aside just now
+	free    int                             // workers
+	running map[string]int                  // by namespace
+	aside   map[string][]reconcile.Request  // by namespace
+	order   []string                        // the keys of aside, the next one first
+	waiting map[reconcile.Request]bool      // are in aside
+	chosen  map[reconcile.Request]bool      // have a worker, and are in the queue
+	spared  map[reconcile.Request]bool      // were put aside just now
+	paid    map[reconcile.Request]time.Time // each turn adds turnInterval, from now on at least
+	swept   time.Time                       // when paid lost what is over
 }
+
+const turnInterval, freeTurns = time.Second, 20
 
 // shareWorkers has the controller's workers take turns. The source that it returns is to
 // be watched.
@@ -40,7 +47,7 @@ func shareWorkers(opts *controller.Options) source.Source {
 	t := &namespaceTurns{
 		Reconciler: opts.Reconciler, TypedRateLimiter: opts.RateLimiter, free: max(opts.MaxConcurrentReconciles, 1),
 		running: map[string]int{}, aside: map[string][]reconcile.Request{}, waiting: map[reconcile.Request]bool{},
-		chosen: map[reconcile.Request]bool{}, spared: map[reconcile.Request]bool{},
+		chosen: map[reconcile.Request]bool{}, spared: map[reconcile.Request]bool{}, paid: map[reconcile.Request]time.Time{},
 	}
 	opts.Reconciler, opts.RateLimiter = t, t
 	return source.Func(func(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
@@ -60,6 +67,9 @@ func (t *namespaceTurns) Reconcile(ctx context.Context, request reconcile.Reques
 		return reconcile.Result{}, nil
 	}
 	defer t.endTurn(turnOf(request))
+	if wait := t.untilPaid(request, time.Now()); wait > 0 {
+		return reconcile.Result{RequeueAfter: wait}, nil
+	}
 	return t.Reconciler.Reconcile(ctx, request)
 }
 
@@ -88,6 +98,23 @@ func (t *namespaceTurns) takeTurn(request reconcile.Request) bool {
 		t.spared[request] = true
 	}
 	return taken
+}
+
+// untilPaid counts a turn of the request, or returns when it may have one.
+func (t *namespaceTurns) untilPaid(request reconcile.Request, now time.Time) time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if now.Sub(t.swept) > turnInterval {
+		t.swept = now
+		maps.DeleteFunc(t.paid, func(_ reconcile.Request, until time.Time) bool { return until.Before(now) })
+	}
+	ahead := max(t.paid[request].Sub(now), 0) + turnInterval
+	if wait := ahead - freeTurns*turnInterval; wait > 0 {
+		t.spared[request] = true
+		return wait
+	}
+	t.paid[request] = now.Add(ahead)
+	return 0
 }
 
 func (t *namespaceTurns) putAsideLocked(request reconcile.Request) {

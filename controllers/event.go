@@ -80,10 +80,8 @@ func (l *eventLog) forgetLocked(now time.Time) {
 		return
 	}
 	l.swept = now
-	for object, told := range l.told {
+	maps.DeleteFunc(l.told, func(_ string, told map[[sha256.Size]byte]time.Time) bool {
 		maps.DeleteFunc(told, func(_ [sha256.Size]byte, at time.Time) bool { return now.Sub(at) >= eventWindow })
-		if len(told) == 0 {
-			delete(l.told, object)
-		}
-	}
+		return len(told) == 0
+	})
 }

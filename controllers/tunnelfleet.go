@@ -25,10 +25,7 @@ import (
 // fleetInterval is the time between two looks at all replicas, and changeInterval that before
 // a look because agents came or went: they may do so all the time. A look at a large fleet
 // takes a tenth of the time at most.
-const (
-	fleetInterval  = 2 * time.Second
-	changeInterval = 500 * time.Millisecond
-)
+const fleetInterval, changeInterval = 2 * time.Second, 500 * time.Millisecond
 
 // tunnelSeen is what the replicas say of a cluster's agents.
 type tunnelSeen struct {
@@ -51,7 +48,7 @@ func fleetClusters(fleet []tunnel.ReplicaStatus) (seen map[string]tunnelSeen, si
 		}
 	}
 	seen = map[string]tunnelSeen{}
-	agents := map[string]map[string]bool{}
+	agents := map[[2]string]bool{} // that are counted: cluster, process
 	for _, r := range fleet {
 		for _, c := range r.Status.Clusters {
 			s := seen[c.Cluster]
@@ -59,19 +56,18 @@ func fleetClusters(fleet []tunnel.ReplicaStatus) (seen map[string]tunnelSeen, si
 			if c.LastError != "" && (s.lastError == "" || c.LastError < s.lastError) { // always the same one
 				s.lastError = c.LastError
 			}
-			if agents[c.Cluster] == nil {
-				agents[c.Cluster] = map[string]bool{}
-			}
 			for _, session := range c.Sessions {
 				if session.Draining {
 					continue
 				}
-				agents[c.Cluster][processName(session)] = true
+				if process := [2]string{c.Cluster, processName(session)}; !agents[process] {
+					agents[process] = true
+					s.agents++
+				}
 				if ends := session.Expires.UTC().Truncate(time.Second); s.expires.IsZero() || ends.Before(s.expires) {
 					s.expires = ends
 				}
 			}
-			s.agents = len(agents[c.Cluster])
 			seen[c.Cluster] = s
 		}
 	}

@@ -266,14 +266,9 @@ func (t *tunnelRun) tellWriteFailed(u *unstructured.Unstructured, suffix, proble
 
 // mergeInto returns a map with all of them; a later one counts more. It writes to none.
 func mergeInto[V any](all ...map[string]V) map[string]V {
-	var merged map[string]V
+	merged := map[string]V{}
 	for _, m := range all {
-		for name, value := range m {
-			if merged == nil {
-				merged = map[string]V{}
-			}
-			merged[name] = value
-		}
+		maps.Copy(merged, m)
 	}
 	return merged
 }

@@ -1,6 +1,7 @@
 package provider
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/causewayproject/causeway/internal/quote"
@@ -105,11 +106,8 @@ WantedBy=multi-user.target
 // read them.
 func (s AgentSecret) pod() (string, error) {
 	args, mounts, volumes := "", "", ""
-	if err := quote.CheckImage(s.Image); err != nil {
-		return "", fmt.Errorf("provider: the agent's image %w", err)
-	}
 	image, err := yamledit.Quote(s.Image)
-	if err != nil {
+	if err = cmp.Or(quote.CheckImage(s.Image), err); err != nil {
 		return "", fmt.Errorf("provider: the agent's image %w", err)
 	}
 	for _, a := range s.arguments() {

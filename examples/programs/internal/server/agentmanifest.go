@@ -72,8 +72,10 @@ func renderManifest(w io.Writer, d agentConfig) error {
 	namespace := b.quoted("--namespace", d.Namespace)
 	b.replace("kind: Namespace\nmetadata:\n  name: tunnel-agent\n", "kind: Namespace\nmetadata:\n  name: "+namespace+"\n")
 	b.text = strings.ReplaceAll(b.text, "  namespace: tunnel-agent\n", "  namespace: "+namespace+"\n")
+	secret := secretText
 	if d.Audience != "" {
 		b.useJoin(d)
+		secret = configText
 	}
 	if b.err != nil {
 		return b.err
@@ -81,10 +83,7 @@ func renderManifest(w io.Writer, d agentConfig) error {
 	if _, err := io.WriteString(w, b.text+"---\n"); err != nil {
 		return err
 	}
-	if d.Audience != "" {
-		return renderTemplate(configText)(w, d)
-	}
-	return renderTemplate(secretText)(w, d)
+	return renderTemplate(secret)(w, d)
 }
 
 // baseText is the base while it is changed.

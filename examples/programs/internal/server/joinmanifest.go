@@ -80,12 +80,7 @@ var configText = strings.NewReplacer("kind: Secret\n", "kind: ConfigMap\n", "str
 // dropObject removes the one object with the text.
 func (b *baseText) dropObject(with string) {
 	objects := strings.Split(b.text, "\n---\n")
-	kept := objects[:0:0]
-	for _, o := range objects {
-		if !strings.Contains(o, with) {
-			kept = append(kept, o)
-		}
-	}
+	kept := slices.DeleteFunc(slices.Clone(objects), func(o string) bool { return strings.Contains(o, with) })
 	if len(kept) != len(objects)-1 && b.err == nil {
 		b.err = fmt.Errorf("the base of the agent has %q in %d objects, and not in one", with, len(objects)-len(kept))
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -102,9 +103,5 @@ func (w *watcher) checkState(ctx context.Context) {
 func (w *watcher) forgetOffline(online map[tunnel.Identity]bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for id := range w.delivered {
-		if !online[id] {
-			delete(w.delivered, id)
-		}
-	}
+	maps.DeleteFunc(w.delivered, func(id tunnel.Identity, _ string) bool { return !online[id] })
 }

@@ -52,7 +52,7 @@ func (k *kubeconfigRun) Reconcile(ctx context.Context, request reconcile.Request
 	config.Results = k.state.probeResults(key)
 	secrets, err := k.readSecrets(ctx, key, cluster)
 	if err != nil {
-		return retryLater(err)
+		return reconcile.Result{}, err
 	}
 	action, err := k.plan(cluster, secrets, config)
 	if err != nil {

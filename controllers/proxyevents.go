@@ -2,6 +2,7 @@ package controllers
 
 import (
 	"context"
+	"errors"
 	"reflect"
 	"strings"
 	"time"
@@ -60,10 +61,17 @@ func (p *proxyRun) addControllers(mgr manager.Manager, opts controller.Options) 
 	return err
 }
 
-// addController adds a controller whose workers the namespaces share.
+// addController adds a controller whose workers the namespaces share. A late cache is no
+// failure of the reconciler.
 func addController(mgr manager.Manager, name string, opts controller.Options, reconciler reconcile.Func, sources ...source.Source) error {
 	opts.DefaultFromConfig(mgr.GetControllerOptions())
-	opts.Reconciler = reconciler
+	opts.Reconciler = reconcile.Func(func(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+		result, err := reconciler(ctx, request)
+		if errors.Is(err, errCacheLate) {
+			return reconcile.Result{RequeueAfter: cacheDelay}, nil // an event comes sooner
+		}
+		return result, err
+	})
 	if opts.RateLimiter == nil {
 		opts.RateLimiter = workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](100*time.Millisecond, time.Minute)
 	}

@@ -110,7 +110,7 @@ func (p *proxyRun) reconcileCluster(ctx context.Context, request reconcile.Reque
 	}
 	held, err := p.heldObjects(ctx, request.NamespacedName)
 	if err != nil {
-		return retryLater(err)
+		return reconcile.Result{}, err
 	}
 	check := func(ctx context.Context) error { return checkScope(ctx, p.live, u) }
 	return p.applyPlan(ctx, u, check, func(found client.Object) (propagate.Action, error) {
@@ -166,11 +166,8 @@ func (p *proxyRun) applyPlan(ctx context.Context, about client.Object, check fun
 				continue
 			}
 		}
-		if errors.Is(err, errCacheLate) {
-			return retryLater(err)
-		}
 		if err != nil {
-			if !apierrors.IsNotFound(err) && ctx.Err() == nil {
+			if !apierrors.IsNotFound(err) && !errors.Is(err, errCacheLate) && ctx.Err() == nil {
 				p.tellWarning(ctx, about, propagate.ReasonWriteFailed, err)
 			}
 			return reconcile.Result{}, err
@@ -182,12 +179,4 @@ func (p *proxyRun) applyPlan(ctx context.Context, about client.Object, check fun
 		return reconcile.Result{}, nil
 	}
 	return reconcile.Result{RequeueAfter: time.Second}, nil
-}
-
-// retryLater is the result for an error of getWritten.
-func retryLater(err error) (reconcile.Result, error) {
-	if errors.Is(err, errCacheLate) {
-		return reconcile.Result{RequeueAfter: time.Second}, nil // the event comes sooner
-	}
-	return reconcile.Result{}, err
 }

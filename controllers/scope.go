@@ -2,6 +2,7 @@ package controllers
 
 import (
 	"context"
+	"fmt"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -13,14 +14,17 @@ import (
 )
 
 // checkScope asks the API server whether a Cluster is still the one that a cache had, and
-// as much in scope: the same UID, labels that count, pause and deletion. It is called right
-// before each write. If not, the error is errCacheLate: the cache will show the change.
+// says the same. A cached one without UID is none: there must be none. It is called right before
+// each write. If not, the error is errCacheLate: the cache will show the change.
 func checkScope(ctx context.Context, live client.Reader, cached *unstructured.Unstructured) error {
 	now, err := liveCluster(ctx, live, cached, nameOf(cached))
 	if err != nil {
 		return err
 	}
-	if now == nil || scopeOf(now) != scopeOf(cached) {
+	if now == nil {
+		now = &unstructured.Unstructured{}
+	}
+	if scopeOf(now) != scopeOf(cached) {
 		return errCacheLate
 	}
 	return nil
@@ -43,16 +47,19 @@ func liveCluster(ctx context.Context, live client.Reader, kind *unstructured.Uns
 	return nil, nil
 }
 
-// clusterScope is what decides whether a reconciler looks after a Cluster.
+// clusterScope is what decides whether a reconciler looks after a Cluster, and what it writes.
 type clusterScope struct {
 	uid              types.UID
 	paused, deleting bool
 	filter, tunnel   string // values of labels
+	generation       int64
+	annotations      string
 }
 
 func scopeOf(u *unstructured.Unstructured) clusterScope {
 	return clusterScope{
 		uid: u.GetUID(), paused: clusterapi.IsPaused(u), deleting: u.GetDeletionTimestamp() != nil,
 		filter: u.GetLabels()[watchFilterLabel], tunnel: u.GetLabels()[provider.LabelTunnel],
+		generation: u.GetGeneration(), annotations: fmt.Sprint(ownAnnotations(u.GetAnnotations())), // in the order of names
 	}
 }

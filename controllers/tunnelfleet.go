@@ -156,6 +156,8 @@ type shownCluster struct {
 	// ended says that a Cluster which was not paused has gone, or is being deleted: the
 	// tunnel of its record must end.
 	ended bool
+	// off is the last resourceVersion without the label, of one that was not paused.
+	off string
 }
 
 // tunnelState is one Cluster's.
@@ -222,6 +224,9 @@ func (l *tunnelStates) noteCluster(u *unstructured.Unstructured, gone bool) {
 	replaced := s.uid != "" && s.uid != u.GetUID() && !s.paused // in a gap of the watch
 	s.ended = s.ended || replaced || !paused && (gone || u.GetDeletionTimestamp() != nil)
 	s.uid, s.paused = u.GetUID(), paused
+	if _, off := tunnelLabel(u); off && !paused {
+		s.off = u.GetResourceVersion()
+	}
 	if gone {
 		s.uid = ""
 	}

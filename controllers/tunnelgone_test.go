@@ -1,8 +1,10 @@
 package controllers_test
 
 import (
+	"encoding/base64"
 	"fmt"
 	"net/http"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -256,9 +258,47 @@ func TestTunnelGone(t *testing.T) {
 		label("false")
 		b.Until(t, "the beginning of the end", func() bool { return b.value(record, "ending") != "" })
 		label("true")
-		b.Until(t, "the end of that", func() bool { return b.Get(record) != nil && b.value(record, "ending") == "" })
 		b.change(func() { b.fail = nil })
+		b.Until(t, "the end", b.isRevoked)
 		b.settled("one")
+	})
+	for _, tt := range []struct {
+		name        string
+		otherLeader bool // has done it since
+	}{{"the label taken away and set again before anybody looks", false}, {"as before, and another leader looks", true}} {
+		t.Run(tt.name, func(t *testing.T) {
+			b, one := settledOne(t)
+			b.Hold("clusters", true)
+			for _, labels := range []map[string]string{nil, {provider.LabelTunnel: "true"}} {
+				b.Change(one, func(u *unstructured.Unstructured) { u.SetLabels(labels) })
+			}
+			if tt.otherLeader {
+				b.setData(b.recordKey("a/one"), "version", b.Get(one).GetResourceVersion())
+			}
+			b.Hold("clusters", false)
+			if !tt.otherLeader {
+				b.Until(t, "the end", b.isRevoked)
+			}
+			b.labelled("two")
+			b.settled("one", "two")
+			if b.isRevoked() == tt.otherLeader {
+				t.Errorf("got revoked: %t", b.isRevoked())
+			}
+		})
+	}
+	t.Run("made again, and another leader looks first", func(t *testing.T) {
+		b, one := settledOne(t)
+		record := b.recordKey("a/one")
+		b.Hold("clusters", true) // this one was frozen: its watch of Secrets is faster
+		b.Remove(one)
+		b.labelled("one")
+		b.setData(record, "uid", string(b.Get(one).GetUID()))
+		b.setData(routeOf("one"), provider.KeyPassword, "wrong") // leads to a look
+		held := b.Get(record).Object["data"]
+		b.untilAsked()
+		if now := b.Get(record); now == nil || !reflect.DeepEqual(now.Object["data"], held) || b.isRevoked() {
+			t.Errorf("got the record %v, want that of the new Cluster, and nobody revoked", now)
+		}
 	})
 	t.Run("being deleted", func(t *testing.T) {
 		b, one := settledOne(t)
@@ -270,6 +310,27 @@ func TestTunnelGone(t *testing.T) {
 		if b.isRevoked() || b.Get(agentSecret("one")) == nil {
 			t.Error("ended before the Cluster is gone: others may have to reach it")
 		}
+	})
+}
+
+// untilAsked waits until the API server is asked of the Cluster, and has told that it is another.
+func (b *tunnelBed) untilAsked() {
+	b.t.Helper()
+	asked := 0
+	b.SetFault(func(r *http.Request) int {
+		if r.Method == http.MethodGet && strings.Contains(r.URL.RawQuery, "metadata.name") {
+			b.change(func() { asked++ })
+			b.Touch()
+		}
+		return 0
+	})
+	b.Until(b.t, "two questions", func() bool { return b.read(func() bool { return asked > 1 }) })
+}
+
+// setData is a change of a Secret by another.
+func (b *tunnelBed) setData(key apitest.Key, name, value string) {
+	b.Change(key, func(u *unstructured.Unstructured) {
+		unstructured.SetNestedField(u.Object, base64.StdEncoding.EncodeToString([]byte(value)), "data", name)
 	})
 }
 

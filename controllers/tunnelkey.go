@@ -56,6 +56,9 @@ func (t *tunnelRun) reconcileKey(ctx context.Context, u *unstructured.Unstructur
 	if state := t.states.get(nameOf(u)); state.payload == "set:"+keys {
 		return nil
 	}
+	if err := checkScope(ctx, t.live, u); err != nil {
+		return err
+	}
 	if err := t.SetPayload(ctx, nameOf(u).String(), tunnel.Payload{Name: keysPayload, Data: []byte(keys)}); err != nil {
 		t.events.tell(u, u.GetUID(), corev1.EventTypeWarning, reasonPayload, "the SSH key can't be handed to the agents: "+err.Error(), "")
 		return fmt.Errorf("SSH key of %s: %w", nameOf(u), err)

@@ -1,6 +1,7 @@
 package controllers
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -45,6 +46,7 @@ const (
 	recordCluster = "cluster" // namespace/name
 	recordToken   = "token"   // the hash of the last token, in hex
 	recordUID     = "uid"     // the Cluster's: what is deleted once it is gone has that owner
+	recordVersion = "version" // the Cluster's resourceVersion when the record was made
 	recordSelf    = "self"    // the record's own UID: one that was restored has another
 	recordEnding  = "ending"  // the tunnel is being ended
 	recordMoved   = "moved"   // when the Cluster went while it was paused; without it, it did not
@@ -54,36 +56,38 @@ const (
 func (t *tunnelRun) reconcileCluster(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	key := request.NamespacedName
 	u := t.kind.DeepCopy()
+	u.SetNamespace(key.Namespace)
+	u.SetName(key.Name)
 	err := t.mgr.GetCache().Get(ctx, key, u)
 	switch {
 	case !isWatched(t.Namespaces, key.Namespace):
 		t.states.forgetShown(key)
 		return reconcile.Result{}, nil
 	case apierrors.IsNotFound(err):
-		return t.reconcileGone(ctx, key)
+		return t.reconcileGone(ctx, u)
 	case err != nil:
 		return reconcile.Result{}, err
 	}
 	cluster, endpointErr := provider.ReadCluster(u, nil)
 	record, err := t.readRecord(ctx, key)
 	if err != nil {
-		return retryLater(err)
+		return reconcile.Result{}, err
 	}
 	shown, _ := t.states.shownOf(key, record != nil)
 	if shown.uid != u.GetUID() {
-		return retryLater(errCacheLate)
+		return reconcile.Result{}, errCacheLate
 	}
 	ends, wait, err := t.endOfFormer(ctx, u, record, shown.ended)
 	switch {
 	case err != nil:
-		return retryLater(err)
+		return reconcile.Result{}, err
 	case ends && wait > 0:
 		return reconcile.Result{RequeueAfter: wait + time.Second}, nil
 	case ends: // then the record's deletion leads here
-		return reconcile.Result{}, t.endTunnel(ctx, t.formerCluster(key, record), record)
+		return reconcile.Result{}, t.endTunnel(ctx, t.formerCluster(key, record), u, record)
 	}
-	label, labelled := u.GetLabels()[provider.LabelTunnel]
-	off := !labelled || label == "false"
+	label, off := tunnelLabel(u)
+	off = off || isEnding(record, shown)
 	if off && record == nil {
 		t.states.forget(key)
 		return reconcile.Result{}, nil
@@ -95,10 +99,7 @@ func (t *tunnelRun) reconcileCluster(ctx context.Context, request reconcile.Requ
 	case cluster.Paused:
 		return reconcile.Result{}, nil
 	case off:
-		if err := checkScope(ctx, t.live, u); err != nil {
-			return retryLater(err)
-		}
-		return reconcile.Result{}, errors.Join(t.removeCondition(ctx, u), t.endTunnel(ctx, u, record))
+		return reconcile.Result{}, t.endTunnel(ctx, u, u, record)
 	case label != "true":
 		t.events.tell(u, u.GetUID(), corev1.EventTypeWarning, reasonTunnelLabel,
 			fmt.Sprintf("the label %s is %q: want true, or false. Nothing is changed", provider.LabelTunnel, printable.Text(label, 63)), "")
@@ -106,13 +107,27 @@ func (t *tunnelRun) reconcileCluster(ctx context.Context, request reconcile.Requ
 	case endpointErr != nil:
 		cluster.Endpoint = kubeconfig.Endpoint{}
 		t.setProblem(key, t.tellWriteFailed(u, provider.SuffixTunnelAgent, endpointErr.Error()))
-		if err := t.dropFiles(ctx, key); err != nil {
+		if err := t.dropFiles(ctx, u); err != nil {
 			return reconcile.Result{}, err
 		}
 	case cluster.Endpoint.Host == "":
 		t.setProblem(key, "")
 	}
 	return t.reconcileLabelled(ctx, u, cluster, record)
+}
+
+// tunnelLabel returns the label's value, and whether the Cluster is to have no tunnel.
+func tunnelLabel(u *unstructured.Unstructured) (label string, off bool) {
+	label, labelled := u.GetLabels()[provider.LabelTunnel]
+	return label, !labelled || label == "false"
+}
+
+// isEnding reports whether the tunnel of a record has to end even if the Cluster has the label:
+// it was taken away, and set again before that was done. What was before the record was done by
+// another leader.
+func isEnding(record *corev1.Secret, shown shownCluster) bool {
+	return record != nil && (record.Data[recordEnding] != nil ||
+		clusterapi.IsOlder(cmp.Or(string(record.Data[recordVersion]), "0"), shown.off))
 }
 
 // reconcileLabelled keeps what belongs to a Cluster with the label. One thing that can't be
@@ -136,25 +151,23 @@ func (t *tunnelRun) reconcileLabelled(ctx context.Context, u *unstructured.Unstr
 	if wait > 0 {
 		next = min(next, wait)
 	}
-	if err = errors.Join(conditionErr, err); errors.Is(err, errCacheLate) {
-		next, err = time.Second, nil // the event comes sooner
-	}
-	if err != nil {
+	if err = errors.Join(conditionErr, err); err != nil {
 		return reconcile.Result{}, err
 	}
 	return reconcile.Result{RequeueAfter: spreadTime(next)}, nil
 }
 
-// reconcileGone ends what a Cluster has left that is gone.
-func (t *tunnelRun) reconcileGone(ctx context.Context, key types.NamespacedName) (reconcile.Result, error) {
+// reconcileGone ends what a Cluster has left that is gone. u has only its name.
+func (t *tunnelRun) reconcileGone(ctx context.Context, u *unstructured.Unstructured) (reconcile.Result, error) {
+	key := nameOf(u)
 	record, err := t.readRecord(ctx, key)
 	if err != nil {
-		return retryLater(err)
+		return reconcile.Result{}, err
 	}
 	shown, seen := t.states.shownOf(key, record != nil)
 	switch {
 	case shown.uid != "":
-		return retryLater(errCacheLate)
+		return reconcile.Result{}, errCacheLate
 	case record == nil:
 		t.states.forget(key)
 		t.states.forgetShown(key)
@@ -162,16 +175,16 @@ func (t *tunnelRun) reconcileGone(ctx context.Context, key types.NamespacedName)
 	}
 	var wait time.Duration
 	switch {
-	case shown.ended:
+	case shown.ended, isEnding(record, shown):
 	case record.Data[recordMoved] != nil:
 		wait = t.movedWait(record)
 	case seen:
-		log.FromContext(ctx).Info("the paused Cluster is gone: its agents stay for now", "delay", movedDelay)
 		record = record.DeepCopy()
 		record.Data = mergeInto(record.Data, map[string][]byte{recordMoved: []byte(t.now().UTC().Format(time.RFC3339))})
-		if err := t.writer.write(ctx, record); err != nil {
+		if err := t.writeRecord(ctx, u, record); err != nil {
 			return reconcile.Result{}, err
 		}
+		log.FromContext(ctx).Info("the paused Cluster is gone: its agents stay for now", "delay", movedDelay)
 		t.states.forget(key)
 		wait = movedDelay
 	}
@@ -181,13 +194,7 @@ func (t *tunnelRun) reconcileGone(ctx context.Context, key types.NamespacedName)
 	if wait > 0 {
 		return reconcile.Result{RequeueAfter: wait + time.Second}, nil
 	}
-	switch u, err := liveCluster(ctx, t.live, t.kind, key); {
-	case err != nil:
-		return reconcile.Result{}, err
-	case u != nil:
-		return retryLater(errCacheLate)
-	}
-	return reconcile.Result{}, t.endTunnel(ctx, t.formerCluster(key, record), record)
+	return reconcile.Result{}, t.endTunnel(ctx, t.formerCluster(key, record), u, record)
 }
 
 // movedWait returns how long what a Cluster has left that went while it was paused stays; zero
@@ -209,40 +216,35 @@ func (t *tunnelRun) formerCluster(key types.NamespacedName, record *corev1.Secre
 	return gone
 }
 
-// endTunnel ends all agents of a Cluster, deletes the Secrets that it owns, and then the
+// endTunnel ends all agents of the Cluster u, deletes the Secrets that it owns, and then the
 // record, so that a failure leads here again. The Secrets may be gone already, with the
 // Cluster. Those that a restore has left are taken over first, but not for a Cluster that is
-// gone: they may be restored before it.
-func (t *tunnelRun) endTunnel(ctx context.Context, u *unstructured.Unstructured, record *corev1.Secret) error {
+// gone: they may be restored before it. cached is what the cache has of the name: u, another
+// Cluster, or none.
+func (t *tunnelRun) endTunnel(ctx context.Context, u, cached *unstructured.Unstructured, record *corev1.Secret) error {
 	key, cluster := nameOf(u), ownerOf(u)
-	// A leader that was frozen may have an old record. Then what another leader has made for a
-	// new Cluster of the name stays.
 	if record.Data[recordEnding] == nil {
 		record = record.DeepCopy()
 		record.Data = mergeInto(record.Data, map[string][]byte{recordEnding: []byte("true")})
-		if err := t.writer.write(ctx, record); err != nil {
+		if err := t.writeRecord(ctx, cached, record); err != nil {
 			return err
 		}
-	} else {
-		live := &corev1.Secret{}
-		if err := t.live.Get(ctx, nameOf(record), live); err != nil {
-			return client.IgnoreNotFound(err)
-		}
-		if live.UID != record.UID || live.ResourceVersion != record.ResourceVersion {
-			return errCacheLate
-		}
+	} else if live, err := getObject(ctx, t.live, nameOf(record), &corev1.Secret{}); err != nil || live == nil || live.ResourceVersion != record.ResourceVersion {
+		return cmp.Or(err, errCacheLate)
+	} else if err := checkScope(ctx, t.live, cached); err != nil {
+		return err
 	}
 	if err := t.Server.EndCluster(ctx, key.String(), ticketLife); err != nil {
 		return fmt.Errorf("revoke the agents of %s: %w", key, err)
 	}
-	log.FromContext(ctx).Info("revoked all agents")
 	if t.SetPayload != nil {
 		if err := t.SetPayload(ctx, key.String(), tunnel.Payload{Name: keysPayload}); err != nil {
 			return fmt.Errorf("SSH keys of %s: %w", key, err)
 		}
 	}
 	for _, suffix := range []string{provider.SuffixTunnelAgent, provider.SuffixTunnelRoute} {
-		secret, err := t.readOwn(ctx, types.NamespacedName{Namespace: key.Namespace, Name: key.Name + suffix})
+		// Not from the cache: a late one would have all of this done again.
+		secret, err := getObject(ctx, t.live, types.NamespacedName{Namespace: key.Namespace, Name: key.Name + suffix}, &corev1.Secret{})
 		if err != nil {
 			return err
 		}
@@ -253,7 +255,6 @@ func (t *tunnelRun) endTunnel(ctx context.Context, u *unstructured.Unstructured,
 			if u.GetResourceVersion() == "" {
 				continue
 			}
-			secret = secret.DeepCopy()
 			secret.OwnerReferences = owner.With(cluster, secret.OwnerReferences)
 			if err := t.writer.write(ctx, secret); err != nil {
 				return err
@@ -264,9 +265,13 @@ func (t *tunnelRun) endTunnel(ctx context.Context, u *unstructured.Unstructured,
 			return err
 		}
 	}
+	if err := t.removeCondition(ctx, u); err != nil {
+		return err
+	}
 	if err := t.writer.delete(ctx, record); err != nil {
 		return err
 	}
+	log.FromContext(ctx).Info("revoked all agents") // once, also after failures
 	t.states.forget(key)
 	return nil
 }
@@ -322,24 +327,38 @@ func (t *tunnelRun) createRecord(ctx context.Context, u *unstructured.Unstructur
 		ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name, Labels: map[string]string{labelTunnelRecord: prefix}},
 		Data:       map[string][]byte{recordCluster: []byte(nameOf(u).String()), recordUID: []byte(u.GetUID())},
 	}
-	if err := t.writer.write(ctx, record); err != nil {
+	if err := t.writeRecord(ctx, u, record); err != nil {
 		return nil, err
 	}
 	return record, t.takeRecord(ctx, u, record)
 }
 
+// writeRecord writes a record because of what the cache has of the Cluster. It first asks the
+// API server, and the record must be as it was read: this leader may have been frozen, and
+// another one may have made both since. Then nothing of these may end, and the error is
+// errCacheLate.
+func (t *tunnelRun) writeRecord(ctx context.Context, cached *unstructured.Unstructured, record *corev1.Secret) error {
+	if err := checkScope(ctx, t.live, cached); err != nil {
+		return err
+	}
+	err := t.writer.write(ctx, record)
+	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) && record.ResourceVersion != "" {
+		return errCacheLate
+	}
+	return err
+}
+
 // takeRecord has the record be that of a Cluster which is there.
 func (t *tunnelRun) takeRecord(ctx context.Context, u *unstructured.Unstructured, record *corev1.Secret) error {
-	record.Data = mergeInto(record.Data, map[string][]byte{recordUID: []byte(u.GetUID()), recordSelf: []byte(record.UID)})
+	record.Data = mergeInto(record.Data, map[string][]byte{recordUID: []byte(u.GetUID()), recordVersion: []byte(u.GetResourceVersion()), recordSelf: []byte(record.UID)})
 	delete(record.Data, recordMoved)
-	delete(record.Data, recordEnding)
-	return t.writer.write(ctx, record)
+	return t.writeRecord(ctx, u, record)
 }
 
 // isRecordOf reports whether a record is as takeRecord leaves it.
 func isRecordOf(u *unstructured.Unstructured, record *corev1.Secret) bool {
 	return string(record.Data[recordUID]) == string(u.GetUID()) && string(record.Data[recordSelf]) == string(record.UID) &&
-		record.Data[recordMoved] == nil && record.Data[recordEnding] == nil
+		record.Data[recordMoved] == nil
 }
 
 // endOfFormer reports whether the record is of a former Cluster whose tunnel has to end, and

@@ -75,7 +75,8 @@ func (t *tunnelRun) reconcileAgent(ctx context.Context, u *unstructured.Unstruct
 
 // dropFiles removes the files that name the Cluster's endpoint, once that can't be used: they
 // may have been written before it was checked. Cluster API makes no machine without them.
-func (t *tunnelRun) dropFiles(ctx context.Context, key types.NamespacedName) error {
+func (t *tunnelRun) dropFiles(ctx context.Context, u *unstructured.Unstructured) error {
+	key := nameOf(u)
 	secret, err := t.readOwn(ctx, types.NamespacedName{Namespace: key.Namespace, Name: key.Name + provider.SuffixTunnelAgent})
 	if err != nil || secret == nil || secret.Labels[provider.LabelTunnel] == "" || secret.Data[provider.KeyAgentUnit] == nil && secret.Data[provider.KeyAgentPod] == nil {
 		return err
@@ -83,6 +84,9 @@ func (t *tunnelRun) dropFiles(ctx context.Context, key types.NamespacedName) err
 	secret = secret.DeepCopy()
 	delete(secret.Data, provider.KeyAgentUnit)
 	delete(secret.Data, provider.KeyAgentPod)
+	if err := checkScope(ctx, t.live, u); err != nil {
+		return err
+	}
 	return t.writer.write(ctx, secret)
 }
 

@@ -182,4 +182,28 @@ func TestOldSecret(t *testing.T) {
 	b.Until(t, "use by the one that is left", func() bool {
 		return b.hasReason("one", provider.ReasonSecretUnbound)() && strings.Contains(b.value(kubeconfigOf("a", "one"), "value"), "password1@one.test")
 	})
+	name := func(secret string) {
+		b.Change(apitest.Named("clusters", "a", "two"), func(u *unstructured.Unstructured) {
+			u.SetAnnotations(map[string]string{provider.AnnotationProxyURL: "http://two.test:1", provider.AnnotationRouteSecret: secret, provider.AnnotationProbe: "off"})
+		})
+	}
+	name("old")
+	b.Until(t, "one that is not alone", b.hasReason("one", provider.ReasonSecretRefused))
+	// To many that share it, one that comes and goes is no news.
+	const users, moves = 40, 5
+	for n := range users {
+		b.Set("clusters", cluster("a", fmt.Sprint("more", n), map[string]any{provider.AnnotationRouteSecret: "old"}))
+		b.Until(t, "a plan", func() bool { return b.counted(b.plans, fmt.Sprint("a/more", n)) > 0 })
+	}
+	before := b.counted(b.plans, "a/more0")
+	for range moves {
+		for _, secret := range []string{"another", "old"} {
+			plans := b.counted(b.plans, "a/two")
+			name(secret)
+			b.Until(t, "a plan", func() bool { return b.counted(b.plans, "a/two") > plans })
+		}
+	}
+	if got := b.counted(b.plans, "a/more0") - before; got > 1 {
+		t.Errorf("got %d plans of one of the others, want none", got)
+	}
 }

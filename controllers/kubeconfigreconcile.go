@@ -115,7 +115,10 @@ func (k *kubeconfigRun) readSecrets(ctx context.Context, key types.NamespacedNam
 		s.Route, errs[3] = getObject(ctx, own, route, &corev1.Secret{})
 	}
 	if s.Route != nil && route.Namespace == key.Namespace && len(s.Route.Data[provider.KeyProxyURL])+len(s.Route.Data[provider.KeyGateway]) == 0 {
+		// Before the answer, too: one that names the Secret meanwhile has this one asked again.
+		k.state.change(key, func(c *clusterState) { c.sole = true })
 		s.SoleUser, errs[4] = k.isSoleUser(ctx, cluster, settings.RouteSecret)
+		k.state.change(key, func(c *clusterState) { c.sole = s.SoleUser })
 	}
 	return s, errors.Join(errs[:]...)
 }
@@ -140,14 +143,7 @@ func (k *kubeconfigRun) isSoleUser(ctx context.Context, cluster provider.Cluster
 
 // noteRoute tracks the route Secret. Whether others may use theirs depends on who else does.
 func (k *kubeconfigRun) noteRoute(key, route types.NamespacedName) {
-	before := route
-	k.state.change(key, func(c *clusterState) { before, c.route = c.route, route })
-	if before == route {
-		return
-	}
-	for _, request := range k.state.findClusters(func(other types.NamespacedName, c *clusterState) bool {
-		return other != key && c.route.Name != "" && (c.route == before || c.route == route)
-	}) {
+	for _, request := range k.state.moveRoute(key, route) {
 		k.queue.Add(request)
 	}
 }

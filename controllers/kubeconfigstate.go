@@ -36,6 +36,7 @@ type clusterStates struct {
 type clusterState struct {
 	uid            string
 	route          types.NamespacedName // the route Secret
+	sole           bool                 // took itself for its only user when it was planned
 	infrastructure reference
 	results        map[string]provider.Result
 	running        map[string]bool // keys of the probes that run
@@ -104,6 +105,34 @@ func (l *clusterStates) findClusters(match func(types.NamespacedName, *clusterSt
 		if match(key, c) {
 			found = append(found, reconcile.Request{NamespacedName: key})
 		}
+	}
+	return found
+}
+
+// moveRoute notes the Cluster's route Secret, and returns those of which it matters: the only
+// user of the former one that is left, and who took itself for that of the new one. To the
+// others, however many, one more or less is the same.
+func (l *clusterStates) moveRoute(key, route types.NamespacedName) (found []reconcile.Request) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c := l.clusters[key]
+	if c == nil || c.route == route {
+		return nil
+	}
+	before := c.route
+	c.route = route
+	var left []reconcile.Request
+	for other, s := range l.clusters {
+		switch {
+		case other == key || s.route.Name == "":
+		case s.route == before:
+			left = append(left, reconcile.Request{NamespacedName: other})
+		case s.route == route && s.sole:
+			found = append(found, reconcile.Request{NamespacedName: other})
+		}
+	}
+	if len(left) == 1 {
+		found = append(found, left[0])
 	}
 	return found
 }

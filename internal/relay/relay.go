@@ -8,6 +8,7 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+	"syscall"
 
 	"github.com/causewayproject/causeway/internal/abort"
 	"github.com/causewayproject/causeway/internal/ended"
@@ -43,7 +44,7 @@ type Result struct {
 //   - When ctx ends, both sides are reset, and Err is an error of ctx.
 //   - If the process is killed, the system resets a side that is TCP.
 //   - A side that has sent its end is not read any more: only the next write notices
-//     that it was reset.
+//     that it was reset. Without one it is no error: programs close so once they have all.
 //
 // There is no timeout except ctx. Relay uses the DeliverTo, WriteTo or ReadFrom of a
 // connection, or else a pooled buffer, which is small while little comes.
@@ -138,5 +139,9 @@ func closeWrite(conn net.Conn) error {
 	if !ok {
 		return fmt.Errorf("half-close of %T: %w", conn, errors.ErrUnsupported)
 	}
-	return cw.CloseWrite()
+	err := cw.CloseWrite()
+	if errors.Is(err, syscall.ENOTCONN) {
+		return nil // it was reset: reading it says so, unless it had sent its end
+	}
+	return err
 }

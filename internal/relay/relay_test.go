@@ -141,6 +141,32 @@ func TestResetAfterHalfClose(t *testing.T) {
 	}
 }
 
+// TestResetBeforeTheEnd: a side that has all and resets is in order if it has sent its end.
+func TestResetBeforeTheEnd(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		ended bool
+		want  error
+	}{{"after its own", true, nil}, {"without one", false, syscall.ECONNRESET}} {
+		t.Run(tt.name, func(t *testing.T) {
+			farA, nearA := tcp(t)
+			farB, nearB := tcp(t)
+			done := start(t.Context(), nearA, nearB)
+			if tt.ended {
+				closeWrite(t, farA)
+				expectEnd(t, farB)
+			}
+			send(t, farB, "answer")
+			expect(t, farA, "answer")
+			breakOff(farA)
+			farB.(*net.TCPConn).CloseWrite() // may be reset by now
+			if res := result(t, done); !errors.Is(res.Err, tt.want) || res.BToA != 6 {
+				t.Errorf("got %+v, want 6 bytes and %v", res, tt.want)
+			}
+		})
+	}
+}
+
 // TestTLSCutIsAReset: the end of TCP within a record is no end.
 func TestTLSCutIsAReset(t *testing.T) {
 	farA, nearA := tcp(t)

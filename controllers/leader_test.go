@@ -3,12 +3,15 @@ package controllers_test
 import (
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/ptr"
 
 	"github.com/causewayproject/causeway/internal/test/apitest"
+	"github.com/causewayproject/causeway/kubeconfig/provider"
 )
 
 func elect(b *bed) {
@@ -76,4 +79,34 @@ func TestLostLease(t *testing.T) {
 	if got := b.Wrote("POST secrets"); got != before {
 		t.Errorf("got %d more Secrets after the loss, want none", got-before)
 	}
+}
+
+// untilAsked waits until the API server was asked of a Cluster, and what it said was minded.
+func (b *bed) untilAsked() {
+	b.t.Helper()
+	var asked atomic.Int32
+	b.SetFault(func(r *http.Request) int {
+		if r.Method == http.MethodGet && strings.Contains(r.URL.RawQuery, "metadata.name") {
+			asked.Add(1)
+			b.Touch()
+		}
+		return 0
+	})
+	b.Until(b.t, "two questions", func() bool { return asked.Load() > 1 })
+}
+
+// TestLateClusters: a leader that was frozen does not write what a former annotation says.
+func TestLateClusters(t *testing.T) {
+	b := newBed(t)
+	b.Set("clusters", cluster("a", "one", route("p1:1")))
+	b.run(t)
+	b.Until(t, "the condition", func() bool { return b.Wrote("PATCH clusters") == 1 })
+	b.Hold("clusters", true)
+	b.Change(apitest.Named("clusters", "a", "one"), func(u *unstructured.Unstructured) { annotate(u, provider.AnnotationProxyURL, "http://p2:1") })
+	b.setData(kubeconfigOf("a", "one"), "value", "http://p2:1") // by another leader
+	b.untilAsked()
+	if got := b.value(kubeconfigOf("a", "one"), "value"); got != "http://p2:1" {
+		t.Errorf("got %s, want what the other leader wrote", got)
+	}
+	b.Hold("clusters", false)
 }

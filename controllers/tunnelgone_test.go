@@ -313,22 +313,8 @@ func TestTunnelGone(t *testing.T) {
 	})
 }
 
-// untilAsked waits until the API server is asked of the Cluster, and has told that it is another.
-func (b *tunnelBed) untilAsked() {
-	b.t.Helper()
-	asked := 0
-	b.SetFault(func(r *http.Request) int {
-		if r.Method == http.MethodGet && strings.Contains(r.URL.RawQuery, "metadata.name") {
-			b.change(func() { asked++ })
-			b.Touch()
-		}
-		return 0
-	})
-	b.Until(b.t, "two questions", func() bool { return b.read(func() bool { return asked > 1 }) })
-}
-
 // setData is a change of a Secret by another.
-func (b *tunnelBed) setData(key apitest.Key, name, value string) {
+func (b *bed) setData(key apitest.Key, name, value string) {
 	b.Change(key, func(u *unstructured.Unstructured) {
 		unstructured.SetNestedField(u.Object, base64.StdEncoding.EncodeToString([]byte(value)), "data", name)
 	})

@@ -61,12 +61,18 @@ func (b *tunnelBed) untilEnded() {
 // TestTunnelGone: what a Cluster has left is ended when it goes, however long the server
 // is away, and a day later for one that was moved.
 func TestTunnelGone(t *testing.T) {
-	t.Run("at once", func(t *testing.T) {
+	t.Run("at once, while the cache of Secrets is late", func(t *testing.T) {
 		b, one := settledOne(t)
+		b.Hold("secrets", true)
+		written := b.Wrote("PUT secrets")
+		b.Change(one, func(u *unstructured.Unstructured) {
+			unstructured.SetNestedField(u.Object, "192.0.2.9", "spec", "controlPlaneEndpoint", "host")
+		})
+		b.Until(t, "a write", func() bool { return b.Wrote("PUT secrets") > written })
 		b.Remove(one)
 		b.untilEnded()
-		if !b.isRevoked() {
-			t.Errorf("got %v revoked", b.revoked)
+		if b.revoked["a/one"] != 1 {
+			t.Errorf("got %v revoked, want a/one once", b.revoked)
 		}
 	})
 	t.Run("while the store is away", func(t *testing.T) {

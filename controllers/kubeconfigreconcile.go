@@ -132,6 +132,10 @@ func (k *kubeconfigRun) isSoleUser(ctx context.Context, cluster provider.Cluster
 		return false, err
 	}
 	for i := range list.Items {
+		// Many with a Secret each would cost much to read.
+		if !strings.HasSuffix(secret, strings.TrimSpace(list.Items[i].GetAnnotations()[provider.AnnotationRouteSecret])) {
+			continue
+		}
 		other, _ := provider.ReadCluster(&list.Items[i], nil) // an endpoint that can't be read says nothing about the Secret
 		other.NamespaceAnnotations = cluster.NamespaceAnnotations
 		if s, _ := provider.Resolve(other, k.Config); other.Name != cluster.Name && s.RouteSecret == secret {

@@ -54,8 +54,8 @@ func TestDelete(t *testing.T) {
 	b.Set("clusters", cluster("a", "one", nil))
 	b.run(t)
 	b.Until(t, "the deletion", func() bool { return b.Wrote("DELETE secrets") == 1 })
-	if tried := b.Tried("DELETE", "one-kubeconfig"); tried != 2 || !conflict.Load() {
-		t.Errorf("got %d tries, want one, a conflict, and another", tried)
+	if tried := b.Tried("DELETE", "one-kubeconfig"); tried < 2 || !conflict.Load() {
+		t.Errorf("got %d tries, want one, a conflict, and another at least: the cache may be late", tried)
 	}
 }
 

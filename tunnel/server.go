@@ -124,10 +124,10 @@ type KeepAlive struct {
 
 // Budget bounds the bytes that wait in the Servers and Agents that share it: those that
 // nobody has read yet, and those that the other end of a session has not taken. If there
-// are more, the streams that nobody reads are reset with [CodeBudget]: first those of the
-// caller (see [WithCaller]) or the session with most. A session whose other end has taken nothing for
-// 5 seconds may end. Who reads is not touched, unless nothing else is left. Share it before its
-// first use, and do not copy it.
+// are more, streams of callers (see [WithCaller]) and sessions that have more than their part
+// are reset with [CodeBudget]: first those that nobody reads, of whoever has most. A session
+// with more than its part ends if its other end has taken nothing for 5 seconds. Share it before
+// its first use, and do not copy it.
 type Budget struct {
 	// Bytes is how many that may be. Zero means 256 MiB.
 	Bytes int64

@@ -96,9 +96,10 @@ func (b *Budget) keep() {
 	}
 }
 
-// reclaim resets streams until the buffers are within the bound: first those that nobody
-// reads, of the holder with most, the largest first, and of equals the oldest. Of these it
-// resets some more, so that it does not have to look at all streams again soon.
+// reclaim resets streams until the buffers are within the bound, of holders that have more
+// than their part: first those that nobody reads, of the holder with most, the largest
+// first, and of equals the oldest. It resets some more, so that it does not have to look at
+// all streams again soon.
 func (b *Budget) reclaim() {
 	b.mu.Lock()
 	sessions := slices.Collect(maps.Keys(b.sessions))
@@ -120,16 +121,17 @@ func (b *Budget) reclaim() {
 		}
 		return cmp.Or(cmp.Compare(of[y.by], of[x.by]), cmp.Compare(y.bytes, x.bytes), cmp.Compare(y.waits, x.waits))
 	})
+	enough := b.limit() * 7 / 8
+	part := int(enough) / max(len(of), 1)
 	for _, h := range all {
-		enough := b.limit()
-		if h.stalled {
-			enough -= enough / 8
-		}
 		if held <= enough {
 			return
 		}
-		held -= int64(h.bytes)
-		h.reclaim()
+		if of[h.by] > part {
+			of[h.by] -= h.bytes
+			held -= int64(h.bytes)
+			h.reclaim()
+		}
 	}
 }
 

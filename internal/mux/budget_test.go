@@ -53,6 +53,15 @@ func TestBudget(t *testing.T) {
 			_, accepted := b.fill()
 			return accepted
 		}},
+		"read a byte at a time": {greedy: func(b *budgetBed) net.Conn {
+			_, accepted := b.fill()
+			go func() {
+				for _, err := accepted.Read(make([]byte, 1)); err == nil; _, err = accepted.Read(make([]byte, 1)) {
+					time.Sleep(100 * time.Millisecond)
+				}
+			}()
+			return accepted
+		}},
 		"closed by the peer": {greedy: func(b *budgetBed) net.Conn {
 			opened, accepted := b.fill()
 			opened.Close()
@@ -98,6 +107,7 @@ func TestBudget(t *testing.T) {
 				modest.SetShare(2)
 				up, down := connect(t, b.client, b.server, "x")
 				down.SetShare(1) // the greedy's own
+				down.Read(make([]byte, 1))
 				var all []net.Conn
 				for i := range 64 {
 					all = append(all, tt.greedy(b))
@@ -109,7 +119,7 @@ func TestBudget(t *testing.T) {
 					if _, err := up.Write([]byte("x")); err != nil {
 						t.Fatal(err)
 					}
-					if _, err := down.Read(make([]byte, 2)); err != nil {
+					if _, err := down.Read(make([]byte, 1)); err != nil {
 						t.Fatal("who reads: ", err)
 					}
 				}
@@ -129,6 +139,7 @@ func TestBudget(t *testing.T) {
 				}
 				b.client.Close()
 				b.server.Close()
+				time.Sleep(time.Second) // until who reads slowly has noticed
 			})
 		})
 	}
@@ -149,8 +160,8 @@ func (w writing) Read([]byte) (int, error) {
 	}
 }
 
-// TestBudgetOfNew: streams that nobody had the time to read are reset only when nothing else is
-// left, and no more than the bound needs.
+// TestBudgetOfNew: of streams that nobody had the time to read no more are reset than the
+// bound needs, and an eighth. Nothing is left in the end.
 func TestBudgetOfNew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &budgetBed{T: t, budget: mux.Budget{Bytes: 1 << 20}}
@@ -167,7 +178,7 @@ func TestBudgetOfNew(t *testing.T) {
 				alive++
 			}
 		}
-		if want := 1<<20/(64<<10) - 1; alive < want {
+		if want := 1<<20/(64<<10)*7/8 - 1; alive < want {
 			t.Errorf("got %d that can be read, want %d at least", alive, want)
 		}
 		b.client.Close()

@@ -157,6 +157,11 @@ func (t *clientTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 		g.endRequest()
 		return nil, err
 	}
+	if resp.StatusCode == http.StatusSwitchingProtocols && req.Header.Get("Upgrade") == "" {
+		resp.Body.Close() // it is the connection, which no context ends
+		g.endRequest()
+		return nil, errors.New("connect: the API server answers 101 Switching Protocols, which nobody has asked for")
+	}
 	b := &responseBody{ReadCloser: resp.Body, route: g}
 	switch upgraded, ok := resp.Body.(io.ReadWriteCloser); {
 	case resp.Body == http.NoBody:

@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -229,6 +230,29 @@ func TestClientBoundsHeader(t *testing.T) {
 				resp.Body.Close()
 			}
 		}
+	}
+}
+
+func TestClientSwitchedProtocols(t *testing.T) {
+	t.Setenv("DISABLE_HTTP2", "1")
+	api := newAPIServer(t)
+	api.pods = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		conn, _, err := w.(http.Hijacker).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer conn.Close()
+		io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n")
+		io.Copy(io.Discard, conn)
+	})
+	c := kubetest.NewClient(t, build(t, api, kubeconfig.Route{}), &connect.Options{Forward: api.dialer()})
+	resp, err := get(c.HTTP(), podPath+"a")
+	if err == nil {
+		resp.Body.Close()
+	}
+	if err == nil || !strings.Contains(err.Error(), "101 Switching Protocols, which nobody has asked for") {
+		t.Errorf("got %v, want that the answer is refused", err)
 	}
 }
 

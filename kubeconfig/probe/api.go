@@ -156,6 +156,9 @@ func (p *probing) sendRequest(ctx context.Context, rt http.RoundTripper, seen *s
 		return nil, ended.Error(ctx, mask.Error(err, seen.sentSecrets()))
 	}
 	defer resp.Body.Close()
+	if resp.StatusCode == http.StatusSwitchingProtocols { // its Body is the connection, which no context ends
+		return nil, errors.New("the answer is 101 Switching Protocols, which nobody has asked for")
+	}
 	a := &apiAnswer{status: resp.StatusCode}
 	a.page = strings.HasPrefix(strings.ToLower(resp.Header.Get("Content-Type")), "text/html")
 	if a.body, err = io.ReadAll(io.LimitReader(resp.Body, maxAnswer)); err != nil {

@@ -151,6 +151,23 @@ func TestProbeHangs(t *testing.T) {
 	}
 }
 
+// An answer that makes a connection of the request is none.
+func TestProbeSwitchedProtocols(t *testing.T) {
+	ca := newProbed(t, nil)
+	server := script(t, &tls.Config{Certificates: []tls.Certificate{ca.ca.Server("api.test", "127.0.0.1")}}, func(ctx context.Context, conn net.Conn) {
+		io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n")
+		<-ctx.Done()
+	})
+	config := ca.config(t)
+	config.Clusters["c1"].Server = "https://" + server
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	checkFailure(t, probe.Run(ctx, config), failure{probe.PhaseAuth, "the answer is 101 Switching Protocols", "Check what listens at " + server + ". An answer's header may have at most 64 KiB."})
+	if ctx.Err() != nil {
+		t.Error("the probe waited for its context")
+	}
+}
+
 // The header of an answer has an end, whatever the API server sends.
 func TestProbeBoundsHeader(t *testing.T) {
 	line := "A: " + strings.Repeat("b", 1<<20) + "\r\n"

@@ -112,7 +112,7 @@ func (t *tunnelRun) followFleet(ctx context.Context) error {
 // refusals are what the Events of a Cluster tell of, with the advice.
 var refusals = map[tunnel.Code]string{
 	tunnel.CodeTokenUsed:          "as many machines as an invitation is for have used it; machines that are made from now on get a new one",
-	tunnel.CodeTokenUnknown:       "the invitation on its machine is void: all of the Cluster's were revoked, or the record of it is gone; machines that are made from now on get a new one",
+	tunnel.CodeTokenUnknown:       "the invitation on its machine is void: all of the Cluster's were revoked, or the record of it is gone; in a minute or two its Secret has a new one, for machines that are made then",
 	tunnel.CodeTokenExpired:       "the machine was made long ago and has started only now: make it anew",
 	tunnel.CodeRevoked:            "its machine is from a time when the Cluster had no label, or was another one: make it anew",
 	tunnel.CodeCertificateExpired: "it was off for too long: make its machine anew",

@@ -73,9 +73,10 @@ type holding struct {
 	stream  *Stream // nil: the frames that are being written
 	bytes   int
 	by      holder
-	stalled bool
 	waits   time.Duration // since something of it was taken
 }
+
+func (h holding) isStalled() bool { return h.waits >= stalledAfter }
 
 // holder is who lets buffers fill: a share, whose clients or targets don't read, or the
 // session, if it has no share or its peer doesn't read.
@@ -96,10 +97,10 @@ func (b *Budget) keep() {
 	}
 }
 
-// reclaim resets streams until the buffers are within the bound, of holders that have more
-// than their part: first those that nobody reads, of the holder with most, the largest
-// first, and of equals the oldest. It resets some more, so that it does not have to look at
-// all streams again soon.
+// reclaim resets streams until the buffers are within seven eighths of the bound: close to it
+// all streams would have to be looked at again soon. Only holders with more than their part
+// lose streams, first those that nobody reads. Among these, and then among the others, the
+// holder with most comes first, of its streams the largest, and of equals the oldest.
 func (b *Budget) reclaim() {
 	b.mu.Lock()
 	sessions := slices.Collect(maps.Keys(b.sessions))
@@ -114,9 +115,10 @@ func (b *Budget) reclaim() {
 		of[h.by] += h.bytes
 	}
 	slices.SortFunc(all, func(x, y holding) int {
-		if x.stalled != y.stalled && x.stalled {
+		switch {
+		case x.isStalled() && !y.isStalled():
 			return -1
-		} else if x.stalled != y.stalled {
+		case y.isStalled() && !x.isStalled():
 			return 1
 		}
 		return cmp.Or(cmp.Compare(of[y.by], of[x.by]), cmp.Compare(y.bytes, x.bytes), cmp.Compare(y.waits, x.waits))
@@ -142,7 +144,7 @@ func (s *Session) appendHoldings(all []holding) []holding {
 	now, rest := s.now(), int(s.bytesHeld.Load())
 	add := func(st *Stream, by holder, bytes int, waits time.Duration) {
 		if rest -= bytes; bytes > 0 && !st.closed {
-			all = append(all, holding{s, st, bytes, by, waits >= stalledAfter, waits})
+			all = append(all, holding{s, st, bytes, by, waits})
 		}
 	}
 	for st := s.unread.first; st != nil; st = st.links[listUnread].next {
@@ -158,7 +160,7 @@ func (s *Session) appendHoldings(all []holding) []holding {
 	if !s.carrierInUse || s.err != nil {
 		return all
 	}
-	own, blocked := holder{session: s}, now-max(s.sentAt, s.takenAt())
+	own, blocked := holder{session: s}, now-max(s.sentAt, s.lastTaken())
 	for _, st := range s.streams {
 		bytes := st.reserving
 		for _, b := range st.frames[:st.nframes] {
@@ -167,7 +169,7 @@ func (s *Session) appendHoldings(all []holding) []holding {
 		add(st, own, bytes, blocked)
 	}
 	if blocked >= blockedAfter {
-		all = append(all, holding{s, nil, rest, own, true, blocked})
+		all = append(all, holding{s, nil, rest, own, blocked})
 	}
 	return all
 }
@@ -185,8 +187,8 @@ func (h holding) reclaim() {
 	sink := st.sink
 	if !st.closed {
 		st.reset = &ResetError{Code: CodeBudget}
-		if f := st.afterReset; f != nil && s.err == nil {
-			s.loops.Go(func() { f(CodeBudget, false) })
+		if s.err == nil {
+			s.notifyResetLocked(st, false) // what had come is dropped
 		}
 		st.resetStreamLocked(CodeBudget)
 	}

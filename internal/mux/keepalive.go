@@ -72,16 +72,16 @@ func (r aliveReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// checkAlive is run by the timer. It probes a silent peer, and ends the session if
-// takenAt returns the instant when the network last took bytes that had to wait; zero: it is
+// lastTaken returns the instant when the network last took bytes that had to wait; zero: it is
 // not known.
-func (s *Session) takenAt() time.Duration {
+func (s *Session) lastTaken() time.Duration {
 	if c, ok := s.carrier.(interface{ Taken() time.Time }); ok {
 		return max(c.Taken().Sub(s.began), 0)
 	}
 	return 0
 }
 
+// checkAlive is run by the timer. It probes a silent peer, and ends the session if
 // the peer stays silent.
 func (s *Session) checkAlive() {
 	probe, dead := s.config.probeAfter(), s.config.deadAfter()
@@ -92,7 +92,7 @@ func (s *Session) checkAlive() {
 	}
 	last := s.lastRead.Load()
 	now := s.now()
-	idle := now - max(time.Duration(last), s.takenAt())
+	idle := now - max(time.Duration(last), s.lastTaken())
 	if dead > 0 && idle >= dead {
 		s.mu.Unlock()
 		s.closeWithCause(newLostError(errSilent))

@@ -131,7 +131,7 @@ func (s *Session) handleFlagsLocked(st *Stream, flags uint16, code uint32) {
 			s.dropReceivedLocked(st)
 		}
 		s.removeStreamLocked(st)
-		s.notifyResetLocked(st)
+		s.notifyResetLocked(st, st.finReceived)
 	}
 }
 
@@ -203,7 +203,7 @@ func (s *Session) accountReceivedLocked(st *Stream, n int) (bool, error) {
 	}
 	if n > 0 && st.finReceived && !st.closed {
 		st.reset = &ResetError{Code: CodeProtocol}
-		s.notifyResetLocked(st)
+		s.notifyResetLocked(st, st.finReceived)
 		st.resetStreamLocked(CodeProtocol)
 	}
 	return !st.closed, nil

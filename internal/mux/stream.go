@@ -372,10 +372,9 @@ func (st *Stream) AfterReset(f func(code uint32, ended bool)) {
 	}
 }
 
-// notifyResetLocked calls the AfterReset function of st, which was reset by the
-// peer or for what the peer did.
-func (s *Session) notifyResetLocked(st *Stream) {
-	if f, code, ended := st.afterReset, st.reset.Code, st.finReceived; f != nil {
+// notifyResetLocked calls the AfterReset function of st, which was not reset by its owner.
+func (s *Session) notifyResetLocked(st *Stream, ended bool) {
+	if f, code := st.afterReset, st.reset.Code; f != nil {
 		st.afterReset = nil
 		s.loops.Go(func() { f(code, ended) })
 	}

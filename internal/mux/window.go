@@ -69,7 +69,7 @@ type flowControl struct {
 	unread       int           // received and not read
 	consumed     int           // read, and the peer has no credit for it yet
 	credit       int           // of the next window update
-	takenAt      time.Duration // when a reader last took something, or found nothing to take
+	takenAt      time.Duration // when a reader last took something, or the first of what waits came
 	readBytes    int           // read since readSince
 	readSince    time.Duration // instant of the first data; set anew about once a round trip
 	askUnused    bool          // ask the peer to give back what it doesn't use

@@ -157,10 +157,9 @@ func (t *clientTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 		g.endRequest()
 		return nil, err
 	}
-	if resp.StatusCode == http.StatusSwitchingProtocols && req.Header.Get("Upgrade") == "" {
-		resp.Body.Close() // it is the connection, which no context ends
+	if err := route.CheckSwitched(req, resp); err != nil {
 		g.endRequest()
-		return nil, errors.New("connect: the API server answers 101 Switching Protocols, which nobody has asked for")
+		return nil, fmt.Errorf("connect: %w", err)
 	}
 	b := &responseBody{ReadCloser: resp.Body, route: g}
 	switch upgraded, ok := resp.Body.(io.ReadWriteCloser); {

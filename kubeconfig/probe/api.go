@@ -156,8 +156,8 @@ func (p *probing) sendRequest(ctx context.Context, rt http.RoundTripper, seen *s
 		return nil, ended.Error(ctx, mask.Error(err, seen.sentSecrets()))
 	}
 	defer resp.Body.Close()
-	if resp.StatusCode == http.StatusSwitchingProtocols { // its Body is the connection, which no context ends
-		return nil, errors.New("the answer is 101 Switching Protocols, which nobody has asked for")
+	if err := route.CheckSwitched(req, resp); err != nil {
+		return nil, err
 	}
 	a := &apiAnswer{status: resp.StatusCode}
 	a.page = strings.HasPrefix(strings.ToLower(resp.Header.Get("Content-Type")), "text/html")
@@ -165,7 +165,7 @@ func (p *probing) sendRequest(ctx context.Context, rt http.RoundTripper, seen *s
 		return nil, ended.Error(ctx, err)
 	}
 	a.body = []byte(mask.Text(string(a.body), true, seen.sentSecrets()))
-	_ = json.Unmarshal(a.body, &a.object) // or it is none
+	_ = json.Unmarshal(a.body, &a.object) // what is no object has no kind
 	return a, nil
 }
 

@@ -151,7 +151,7 @@ func TestProbeHangs(t *testing.T) {
 	}
 }
 
-// An answer that makes a connection of the request is none.
+// A 101 that nobody has asked for does not hold the probe.
 func TestProbeSwitchedProtocols(t *testing.T) {
 	ca := newProbed(t, nil)
 	server := script(t, &tls.Config{Certificates: []tls.Certificate{ca.ca.Server("api.test", "127.0.0.1")}}, func(ctx context.Context, conn net.Conn) {

@@ -1,6 +1,7 @@
 package route
 
 import (
+	"errors"
 	"net"
 	"net/http"
 	"net/url"
@@ -48,6 +49,16 @@ func (s Server) servesURL(u *url.URL) bool {
 	}
 	rest, ok := strings.CutPrefix(u.Path, s.URL.Path)
 	return ok && (rest == "" || rest[0] == '/')
+}
+
+// CheckSwitched closes an answer that makes a connection of a request which has not asked for
+// it, and returns an error: its Body is the connection, which no context ends.
+func CheckSwitched(req *http.Request, resp *http.Response) error {
+	if resp.StatusCode != http.StatusSwitchingProtocols || req.Header.Get("Upgrade") != "" {
+		return nil
+	}
+	resp.Body.Close()
+	return errors.New("the answer is 101 Switching Protocols, which nobody has asked for")
 }
 
 // Forward returns req as it has to be sent to the server now: what was made for

@@ -14,8 +14,9 @@ import (
 )
 
 // checkScope asks the API server whether a Cluster is still the one that a cache had, and
-// says the same. A cached one without UID is none: there must be none. It is called right before
-// each write. If not, the error is errCacheLate: the cache will show the change.
+// says the same. If the cached one has no UID, the cache had none, and there must be none. It is
+// called right before each write. If something differs, the error is errCacheLate: the cache will
+// show the change.
 func checkScope(ctx context.Context, live client.Reader, cached *unstructured.Unstructured) error {
 	now, err := liveCluster(ctx, live, cached, nameOf(cached))
 	if err != nil {

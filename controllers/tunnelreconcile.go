@@ -123,8 +123,8 @@ func tunnelLabel(u *unstructured.Unstructured) (label string, off bool) {
 }
 
 // isEnding reports whether the tunnel of a record has to end even if the Cluster has the label:
-// it was taken away, and set again before that was done. What was before the record was done by
-// another leader.
+// the label was taken away, and set again before the tunnel had ended. If it was taken away before
+// the record was made, another leader has ended that tunnel.
 func isEnding(record *corev1.Secret, shown shownCluster) bool {
 	return record != nil && (record.Data[recordEnding] != nil ||
 		clusterapi.IsOlder(cmp.Or(string(record.Data[recordVersion]), "0"), shown.off))

@@ -21,8 +21,8 @@ type Kubeadm struct {
 	Secret string
 
 	// Units are the services that get the drop-in: "containerd", "crio", "docker",
-	// "kubelet", or any "name.service". Units of other types have no environment. If empty, it is containerd, as Giant
-	// Swarm's RFC has it.
+	// "kubelet", or any "name.service". Units of other types have no environment. If
+	// empty, it is containerd, as Giant Swarm's RFC has it.
 	Units []string
 
 	// StaticPods is how the static pods of a control plane get the variables. The

@@ -122,12 +122,12 @@ type KeepAlive struct {
 	DeadAfter time.Duration
 }
 
-// Budget bounds the bytes that wait in the Servers and Agents that share it: those that
-// nobody has read yet, and those that the other end of a session has not taken. If there
-// are more, streams of callers (see [WithCaller]) and sessions that have more than their part
-// are reset with [CodeBudget]: first those that nobody reads, of whoever has most. A session
-// with more than its part ends if its other end has taken nothing for 5 seconds. Share it before
-// its first use, and do not copy it.
+// Budget bounds the bytes that wait in the Servers and Agents that share it: nobody has read
+// them yet, or the other end of a session has not taken them. If there are more, streams are
+// reset with [CodeBudget], those that nobody reads first. They are of callers (see [WithCaller])
+// and sessions that have more than an equal part, first of who has most. Such a session ends if
+// its other end has taken nothing for 5 seconds. Share a Budget before its first use, and do not
+// copy it.
 type Budget struct {
 	// Bytes is how many that may be. Zero means 256 MiB.
 	Bytes int64

@@ -32,8 +32,8 @@ var errCacheLate = errors.New("controllers: the cache does not show the last wri
 
 // getWritten is getObject for one of ours in a cache: a plan of what was before our
 // last write would write again. It is errCacheLate until the cache shows that write.
-// If that takes too long, as when the object was deleted in between, it asks live, which
-// is the API server.
+// If that takes too long, as when the object was deleted in between, each call asks live,
+// which is the API server.
 func getWritten[T client.Object](ctx context.Context, writes *writeLog, live, from client.Reader, name types.NamespacedName, object T) (T, error) {
 	got, err := getObject(ctx, from, name, object)
 	if err != nil {
@@ -50,7 +50,6 @@ func getWritten[T client.Object](ctx context.Context, writes *writeLog, live, fr
 	case late < maxCacheDelay:
 		return none, errCacheLate
 	}
-	writes.forgetWrite(writeKey(object, name))
 	return getObject(ctx, live, name, object)
 }
 
@@ -171,12 +170,6 @@ func (l *writeLog) noteWrite(object string, write lastWrite) {
 	}
 	maps.DeleteFunc(l.writes, func(_ string, w lastWrite) bool { return write.at.Sub(w.at) > maxWriteAge }) // of Clusters that are gone
 	l.writes[object] = write
-}
-
-func (l *writeLog) forgetWrite(object string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.writes, object)
 }
 
 // cacheDelay returns how long ago the last write of the object was, if the cache,

@@ -61,9 +61,12 @@ func (b *tunnelBed) untilEnded() {
 // TestTunnelGone: what a Cluster has left is ended when it goes, however long the server
 // is away, and a day later for one that was moved.
 func TestTunnelGone(t *testing.T) {
-	t.Run("at once, while the cache of Secrets is late", func(t *testing.T) {
-		b, one := settledOne(t)
+	t.Run("while the cache of Secrets is late", func(t *testing.T) {
+		b := newTunnelBed(t)
+		b.runTunnel(t)
 		b.Hold("secrets", true)
+		one := b.labelled("one")
+		b.settled("one")
 		written := b.Wrote("PUT secrets")
 		b.Change(one, func(u *unstructured.Unstructured) {
 			unstructured.SetNestedField(u.Object, "192.0.2.9", "spec", "controlPlaneEndpoint", "host")

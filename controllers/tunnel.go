@@ -54,6 +54,9 @@ type TunnelServer interface {
 	// EndCluster ends all agents and invitations of the cluster. keep is how long tickets
 	// for it can be valid.
 	EndCluster(ctx context.Context, cluster string, keep time.Duration) error
+	// LastRevoked returns when all agents and invitations of the cluster were revoked last, if
+	// that is known here; it does not block.
+	LastRevoked(cluster string) time.Time
 	// EndedClusters returns the clusters of which something is kept, since EndCluster.
 	EndedClusters(ctx context.Context) ([]string, error)
 	// Fleet returns the state of all replicas.

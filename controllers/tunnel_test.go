@@ -107,6 +107,8 @@ func (b *tunnelBed) Invitations(_ context.Context, cluster string) ([]tunnel.Inv
 	return slices.Clone(b.invited[cluster]), nil
 }
 
+func (b *tunnelBed) LastRevoked(string) time.Time { return time.Time{} }
+
 func (b *tunnelBed) EndedClusters(context.Context) ([]string, error) { return nil, nil }
 
 func (b *tunnelBed) EndCluster(_ context.Context, cluster string, _ time.Duration) error {

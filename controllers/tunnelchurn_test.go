@@ -50,6 +50,20 @@ func (b *tunnelBed) kept() map[string]int {
 	return kinds
 }
 
+// TestTunnelRevoked: a Cluster whose agents were all revoked gets another invitation at once.
+func TestTunnelRevoked(t *testing.T) {
+	b := newTunnelBed(t)
+	b.useStore(t)
+	b.labelled("one")
+	b.runTunnel(t)
+	b.settled("one")
+	first := b.value(agentSecret("one"), provider.KeyAgentInvitation)
+	if err := b.r.Server.(storingServer).RevokeCluster(t.Context(), "a/one"); err != nil {
+		t.Fatal(err)
+	}
+	b.Until(t, "an invitation", func() bool { return b.value(agentSecret("one"), provider.KeyAgentInvitation) != first })
+}
+
 // TestTunnelAgentChurn: an agent that connects and leaves all the time causes few looks, one
 // question about the invitation in a minute, and no writes. The last change is seen.
 func TestTunnelAgentChurn(t *testing.T) {

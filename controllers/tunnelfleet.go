@@ -34,6 +34,7 @@ type tunnelSeen struct {
 	silent    string
 	lastError string    // why a session ended, the last time
 	expires   time.Time // the first end of a certificate that is in use; zero if nobody is connected
+	revoked   time.Time // when all agents were, the last time
 }
 
 // fleetClusters sums up what the replicas say, by the names of clusters. silent is that of
@@ -101,7 +102,7 @@ func (t *tunnelRun) followFleet(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		t.states.noteFleet(seen, silent, t.now())
+		t.states.noteFleet(seen, silent, t.Server.LastRevoked, t.now())
 		t.connected.show(t.states.countConnected())
 		took := time.Since(began)
 		next = time.Now().Add(max(changeInterval, 10*took))
@@ -165,7 +166,7 @@ type tunnelState struct {
 	key       types.NamespacedName
 	seen      tunnelSeen
 	changedAt time.Time // when agents came or went, or the replicas that answer changed
-	checkedAt time.Time // when the invitation was compared with the server's
+	checkedAt time.Time // when the invitation was compared with the server's; zero: it has to be
 	// agentsMoved says that agents came, went or were refused since checkedAt.
 	agentsMoved bool
 	invited     tunnel.Invitation // that was made last; the Secret may not have it yet
@@ -300,14 +301,15 @@ func (l *tunnelStates) get(key types.NamespacedName) (state tunnelState) {
 }
 
 // noteFleet keeps what a look at the fleet has shown, and queues the Clusters of which that
-// is new.
-func (l *tunnelStates) noteFleet(seen map[string]tunnelSeen, silent string, now time.Time) {
+// is new. lastRevoked must not block.
+func (l *tunnelStates) noteFleet(seen map[string]tunnelSeen, silent string, lastRevoked func(cluster string) time.Time, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	first := !l.looked
 	l.looked, l.fleet, l.silent = true, seen, silent
 	for key, s := range l.clusters {
 		next := l.seenLocked(key)
+		next.revoked = lastRevoked(key.String())
 		if !first && next == s.seen {
 			continue
 		}
@@ -315,6 +317,9 @@ func (l *tunnelStates) noteFleet(seen map[string]tunnelSeen, silent string, now 
 		s.agentsMoved = s.agentsMoved || moved
 		if moved || (next.silent == "") != (s.seen.silent == "") || first {
 			s.changedAt = now
+		}
+		if !next.revoked.Equal(s.seen.revoked) {
+			s.checkedAt = time.Time{}
 		}
 		s.seen = next
 		if l.queue != nil {

@@ -133,13 +133,14 @@ func (t *tunnelRun) checkInvitation(ctx context.Context, key types.NamespacedNam
 
 // invite makes an invitation, and notes its hash in the record before anybody can use it.
 func (t *tunnelRun) invite(ctx context.Context, u *unstructured.Unstructured, record *corev1.Secret) (tunnel.Invitation, error) {
+	t.states.change(nameOf(u), func(s *tunnelState) { s.checkedAt = t.now() })
 	i, err := t.Server.InviteAgents(ctx, nameOf(u).String(), invitationAgents, invitationLife)
 	if err != nil {
 		t.events.tell(u, u.GetUID(), corev1.EventTypeWarning, reasonInvitation, "no invitation could be made: "+err.Error(), "")
 		return i, fmt.Errorf("invite agents of %s: %w", nameOf(u), err)
 	}
 	i.Servers = t.Servers
-	t.states.change(nameOf(u), func(s *tunnelState) { s.checkedAt, s.invited = t.now(), i })
+	t.states.change(nameOf(u), func(s *tunnelState) { s.invited = i })
 	changed := record.DeepCopy()
 	changed.Data[recordToken] = []byte(tokenHash(i.Token))
 	return i, t.writer.write(ctx, changed)

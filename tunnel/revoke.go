@@ -94,6 +94,13 @@ func (s *Server) EndedClusters(ctx context.Context) ([]string, error) {
 	return ended, nil
 }
 
+// LastRevoked returns when all agents of the cluster were revoked last, as far as this Server has
+// learnt since it began: here, from another replica, or by [Server.FollowStore]. It is zero if
+// they were not, and may be zero once no certificate of before can be valid. It asks nobody.
+func (s *Server) LastRevoked(cluster string) time.Time {
+	return s.registry.lastRevoked(Identity{Cluster: cluster})
+}
+
 // removeVoidTokens removes the cluster's tokens that an earlier revocation has made void.
 // Those of the latest one stay until they expire: an agent that shows one learns that it was
 // revoked. What can't be removed now is removed next time.

@@ -376,6 +376,9 @@ func TestFollowStore(t *testing.T) {
 		if n := len(b.sessions()); n != 0 {
 			t.Errorf("got %d sessions, want none", n)
 		}
+		if b.s.LastRevoked(testCluster).IsZero() {
+			t.Error("the revocation is not known")
+		}
 		former.stop()
 		stop() // it looks each second
 		time.Sleep(9 * 24 * time.Hour)

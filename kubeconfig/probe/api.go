@@ -23,10 +23,11 @@ import (
 )
 
 const (
-	maxAnswer  = 64 << 10 // bytes of an answer's body, and of its header
-	pathReview = "apis/authentication.k8s.io/v1/selfsubjectreviews"
-	bodyReview = `{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}`
-	anonymous  = "system:anonymous"
+	maxAnswer   = 64 << 10  // bytes of an answer's body, and of its header
+	maxReceived = 256 << 10 // bytes that a connection brings in all
+	pathReview  = "apis/authentication.k8s.io/v1/selfsubjectreviews"
+	bodyReview  = `{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}`
+	anonymous   = "system:anonymous"
 )
 
 // apiAnswer is what the API server, or what stands in its place, answered.
@@ -51,13 +52,13 @@ func (a *apiAnswer) message() string {
 	return a.object.Message
 }
 
-// isOf reports whether only an API server that serves below server answers so. A 404 does not
-// say it. Nor does a 403 that repeats the path of server: that API server serves elsewhere.
+// isOf reports whether only an API server that serves below server answers so. A Status with 404
+// does not say it, and none comes with a success. Nor does a 403 that repeats the path of server: that API server serves elsewhere.
 func (a *apiAnswer) isOf(server *url.URL) bool {
 	path := strings.TrimRight(server.Path, "/")
 	switch a.object.Kind {
 	case "Status":
-		return a.status != http.StatusNotFound && (path == "" || !strings.Contains(a.message(), ` path "`+path+`/`))
+		return a.status != http.StatusNotFound && a.status/100 != 2 && (path == "" || !strings.Contains(a.message(), ` path "`+path+`/`))
 	case "SelfSubjectReview", "APIVersions", "APIGroupList":
 		return true
 	}

@@ -3,6 +3,7 @@
 package probe_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -187,6 +188,23 @@ func TestProbeBoundsHeader(t *testing.T) {
 			config.Clusters["c1"].Server = "https://" + server
 			checkFailure(t, probe.Options{Plain: plain}.Run(probeContext(t), config), failure{probe.PhaseAuth, want, "Check what listens at " + server + ". An answer's header may have at most 64 KiB."})
 		}
+	}
+}
+
+// TestProbeBoundsFrames: frames that are no part of an answer come to an end, too.
+func TestProbeBoundsFrames(t *testing.T) {
+	api := newProbed(t, nil)
+	config := &tls.Config{Certificates: []tls.Certificate{api.ca.Server("127.0.0.1")}, NextProtos: []string{"h2"}}
+	endless := script(t, config, func(_ context.Context, conn net.Conn) {
+		_, err := conn.Write([]byte{0, 0, 0, 4, 0, 0, 0, 0, 0}) // SETTINGS
+		for err == nil {
+			_, err = conn.Write(bytes.Repeat([]byte{0, 0, 8, 6, 1, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8}, 1000)) // answers to no PING
+		}
+	})
+	for _, plain := range []bool{false, true} {
+		config := api.config(t)
+		config.Clusters["c1"].Server = "https://" + endless
+		checkFailure(t, probe.Options{Plain: plain}.Run(probeContext(t), config), failure{probe.PhaseAuth, "the other end has sent more than 256 KiB", "Check what listens at "})
 	}
 }
 

@@ -150,8 +150,7 @@ func (p *probing) clientGoTransport(proxy *url.URL, config *tls.Config) *http.Tr
 			if err != nil {
 				return nil, err
 			}
-			p.closeAtEnd(conn)
-			return conn, nil
+			return p.boundConn(conn), nil
 		},
 	}
 }

@@ -133,6 +133,7 @@ func TestProbeKnowsAPIServers(t *testing.T) {
 		{"the same, as a Status", map[string]http.HandlerFunc{"*": answer(404, `{"kind":"Status","code":404,"message":"the server could not find the requested resource"}`)}, false},
 		{"the same, for a user without rights", map[string]http.HandlerFunc{"*": forbids(path + "/version")}, false},
 		{"a web server with any text", map[string]http.HandlerFunc{"*": reply(200, "text/plain", "ok")}, false},
+		{"a Status for all", map[string]http.HandlerFunc{"*": answer(200, `{"kind":"Status","code":200}`)}, false},
 		{"other JSON", map[string]http.HandlerFunc{"*": answer(200, `{"kind":"books"}`)}, false},
 		{"a login page", map[string]http.HandlerFunc{"*": reply(401, "text/html", "<html>")}, false},
 		{"SelfSubjectReview", map[string]http.HandlerFunc{review: answer(201, `{"kind":"SelfSubjectReview"}`)}, true},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io/fs"
 	"net"
 	"net/http"
@@ -126,7 +127,7 @@ func (p *probing) checkConnection(ctx context.Context) bool {
 		p.report.Steps = steps
 		return p.add(Step{Phase: phase, Took: took, Cause: f.cause, Advice: f.advice, Err: err, Tunnel: phase == PhaseConnect && isOfTunnel(err)})
 	}
-	p.closeAtEnd(conn)
+	conn = p.boundConn(conn)
 	steps, proxied := r.passedSteps(conn)
 	p.report.Steps = steps
 	if !proxied {
@@ -165,7 +166,7 @@ func (p *probing) connect(ctx context.Context, _, _ string) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.closeAtEnd(conn)
+	conn = p.boundConn(conn)
 	if p.tls == nil {
 		return conn, nil
 	}
@@ -173,8 +174,8 @@ func (p *probing) connect(ctx context.Context, _, _ string) (net.Conn, error) {
 	return tc, tc.HandshakeContext(ctx)
 }
 
-// closeAtEnd closes conn when the probe ends.
-func (p *probing) closeAtEnd(conn net.Conn) {
+// boundConn closes conn when the probe ends, and returns one that reads maxReceived at most.
+func (p *probing) boundConn(conn net.Conn) net.Conn {
 	p.mu.Lock()
 	p.open = append(p.open, conn)
 	done := p.done
@@ -182,6 +183,25 @@ func (p *probing) closeAtEnd(conn net.Conn) {
 	if done {
 		abort.Close(conn)
 	}
+	return &boundedConn{conn, maxReceived}
+}
+
+// boundedConn is a connection whose other end is a stranger: it may send frames without end
+// that are no part of an answer.
+type boundedConn struct {
+	net.Conn
+	left int // bytes
+}
+
+var errReceived = fmt.Errorf("the other end has sent more than %d KiB", maxReceived>>10)
+
+func (c *boundedConn) Read(p []byte) (int, error) {
+	if c.left <= 0 {
+		return 0, errReceived
+	}
+	n, err := c.Conn.Read(p[:min(len(p), c.left)])
+	c.left -= n
+	return n, err
 }
 
 func (p *probing) close() {

@@ -27,6 +27,7 @@ import (
 // extensions of others, unknown keys wherever they are, the digits of numbers,
 // the order of keys, and as a rule comments. A text with YAML anchors, with a
 // key twice or with several documents is an error: it does not say one thing.
+// So is one that is larger than a Secret can be, or has more than 1,000 items in a list.
 // The result says what client-go would read; a field of a plugin (exec,
 // auth-provider) goes with the plugin.
 //
@@ -91,6 +92,9 @@ type merge struct {
 }
 
 func newMerge(existing []byte) (*merge, error) {
+	if _, err := entry.CheckText(existing); err != nil {
+		return nil, field.Wrap("existing", err)
+	}
 	document, root, err := yamledit.Parse(existing)
 	if err != nil {
 		return nil, field.Wrap("existing", err)

@@ -320,6 +320,7 @@ func TestMergeErrors(t *testing.T) {
 		{"no YAML", "a: b: " + kubetest.Canary, route, "existing", "not YAML"},
 		{"an unknown anchor", "a: *" + kubetest.Canary, route, "existing", "not YAML"},
 		{"binary", "\x00\xff" + kubetest.Canary, route, "existing", "not YAML"},
+		{"many items", good + "x:\n" + entries(1001, "- %d"), route, "existing", "1001 items"},
 		{"a word", kubetest.Canary, route, "existing", "mapping"},
 		{"a list", "- " + kubetest.Canary, route, "existing", "mapping"},
 		{"null", "null", route, "existing", "mapping"},

@@ -81,6 +81,7 @@ func TestScope(t *testing.T) {
 
 // TestServerErrors: what fails is planned anew, until it is written, once.
 func TestServerErrors(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	b.Set("clusters", cluster("a", "one", route("p1:1")))
 	failed := map[string]int{}
@@ -106,6 +107,7 @@ func TestServerErrors(t *testing.T) {
 
 // TestWatchGap: what was missed is found by listing again.
 func TestWatchGap(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	b.Set("clusters", cluster("a", "one", route("p1:1")))
 	b.Set("clusters", cluster("a", "two", route("p1:1")))
@@ -158,6 +160,7 @@ func TestEcho(t *testing.T) {
 // TestShortLived: a Secret that was deleted before the cache showed it is made
 // again, and not waited for.
 func TestShortLived(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	b.Hold("secrets", true)
 	b.Set("clusters", cluster("a", "one", route("p1:1")))
@@ -175,6 +178,7 @@ func TestShortLived(t *testing.T) {
 // TestHangingProbes block neither the workers nor other probes, and end with the
 // manager.
 func TestHangingProbes(t *testing.T) {
+	t.Parallel()
 	const dead = 300
 	b := newBed(t)
 	b.r.SetProbeTimeout(time.Hour)
@@ -276,6 +280,7 @@ func (b *bed) reason(name string) string {
 // TestWritesFail: a write that the API server refuses is told of once, with its cause
 // and without the object, and tried less and less often, whatever happens meanwhile.
 func TestWritesFail(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		name   string
 		status int

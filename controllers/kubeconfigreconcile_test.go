@@ -48,6 +48,7 @@ func TestRun(t *testing.T) {
 // TestChanges: each of what a plan depends on leads to a new one, and what it
 // doesn't leads to none that writes.
 func TestChanges(t *testing.T) {
+	t.Parallel()
 	one := apitest.Named("clusters", "a", "one")
 	tests := []struct {
 		name   string

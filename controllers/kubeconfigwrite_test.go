@@ -62,6 +62,7 @@ func TestDelete(t *testing.T) {
 // TestUnconditional: what a plan wants written without a resourceVersion would
 // overwrite what others wrote.
 func TestUnconditional(t *testing.T) {
+	t.Parallel()
 	for name, bad := range map[string]func(*corev1.Secret) provider.Action{
 		"update":             func(s *corev1.Secret) provider.Action { s.ResourceVersion = ""; return provider.Action{Update: s} },
 		"delete, no version": func(s *corev1.Secret) provider.Action { s.ResourceVersion = ""; return provider.Action{Delete: s} },

@@ -58,6 +58,7 @@ func TestLeaders(t *testing.T) {
 
 // TestLostLease: one that can't renew stops working.
 func TestLostLease(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	elect(b)
 	b.Set("clusters", cluster("a", "one", route("p1:1")))

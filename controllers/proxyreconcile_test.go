@@ -85,6 +85,7 @@ func TestProxyRun(t *testing.T) {
 
 // Each of what a plan depends on leads to a new one.
 func TestProxyChanges(t *testing.T) {
+	t.Parallel()
 	contains := func(key apitest.Key, name, text string) func(*proxyBed) bool {
 		return func(b *proxyBed) bool { return strings.Contains(b.value(key, name), text) }
 	}
@@ -370,6 +371,7 @@ func TestProxySelectors(t *testing.T) {
 // TestProxyUnlabelled: an override without its label is told of, whenever it is made, and
 // read once it has the label.
 func TestProxyUnlabelled(t *testing.T) {
+	t.Parallel()
 	b := settledProxies(t)
 	before := b.AllWrites()
 	b.Set("secrets", secretWith("org", "one-proxy-override", nil, "HTTP_PROXY", other, "HTTPS_PROXY", other))
@@ -392,6 +394,7 @@ func TestProxyUnlabelled(t *testing.T) {
 
 // TestProxyValuesName: objects of its own name are kept beside those of another operator.
 func TestProxyValuesName(t *testing.T) {
+	t.Parallel()
 	b := newProxyBed(t)
 	b.install(proxy)
 	b.reconciler.Config.ValuesName, b.reconciler.Config.SystemdName = "proxy-values", "machine-proxies"
@@ -509,6 +512,7 @@ func TestProxyCanary(t *testing.T) {
 // TestProxyWriteFailed: a write that is refused is logged, told by one Event, and
 // tried again after ever longer times; what can be written is.
 func TestProxyWriteFailed(t *testing.T) {
+	t.Parallel()
 	b := settledProxies(t)
 	b.Set("clusters", proxiedCluster("org", "two"))
 	two := apitest.Named("configmaps", "org", "two-cluster-values")

@@ -209,6 +209,7 @@ func TestSlowNamespace(t *testing.T) {
 
 // TestProbeTurns: a namespace with many probes that hang does not come first forever.
 func TestProbeTurns(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	b.Set("namespaces", map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": "slow"}})
 	var mu sync.Mutex // guards started
@@ -250,6 +251,7 @@ func TestProbeTurns(t *testing.T) {
 // TestManyRoutes: a Cluster whose route is rewritten again and again has a few probes, and
 // after some turns at once it has one in a second.
 func TestManyRoutes(t *testing.T) {
+	t.Parallel()
 	const routes = 22
 	b := newBed(t)
 	var mu sync.Mutex // guards started

@@ -52,6 +52,7 @@ func (b *tunnelBed) kept() map[string]int {
 
 // TestTunnelRevoked: a Cluster whose agents were all revoked gets another invitation at once.
 func TestTunnelRevoked(t *testing.T) {
+	t.Parallel()
 	b := newTunnelBed(t)
 	b.useStore(t)
 	b.labelled("one")
@@ -67,6 +68,7 @@ func TestTunnelRevoked(t *testing.T) {
 // TestTunnelAgentChurn: an agent that connects and leaves all the time causes few looks, one
 // question about the invitation in a minute, and no writes. The last change is seen.
 func TestTunnelAgentChurn(t *testing.T) {
+	t.Parallel()
 	b := newTunnelBed(t)
 	b.useStore(t)
 	var lists atomic.Int32 // of tokens; one question is two

@@ -175,6 +175,7 @@ func TestTunnelRenewal(t *testing.T) {
 // TestTunnelDisconnected: the condition follows within ten seconds, not each flap of a
 // session, and one Event tells of it.
 func TestTunnelDisconnected(t *testing.T) {
+	t.Parallel()
 	b := newTunnelBed(t)
 	one := b.labelled("one")
 	b.agents["a/one"] = []string{"x"}
@@ -208,6 +209,7 @@ func TestTunnelDisconnected(t *testing.T) {
 
 // TestTunnelSilentReplica: a replica that does not answer may have the agent.
 func TestTunnelSilentReplica(t *testing.T) {
+	t.Parallel()
 	b := newTunnelBed(t)
 	one := b.labelled("one")
 	b.agents["a/one"] = []string{"x"}
@@ -304,6 +306,7 @@ func tooLarge(event *unstructured.Unstructured) bool {
 // TestTunnelServerErrors: what the API server or the store refuses is tried again, and no
 // invitation is made for each try.
 func TestTunnelServerErrors(t *testing.T) {
+	t.Parallel()
 	b := newTunnelBed(t)
 	b.labelled("one")
 	var refuse atomic.Bool
@@ -372,6 +375,7 @@ func TestTunnelLeaders(t *testing.T) {
 
 // TestTunnelTwoAtOnce: two that both believe to lead come to one result, and stop writing.
 func TestTunnelTwoAtOnce(t *testing.T) {
+	t.Parallel()
 	b := newTunnelBed(t)
 	b.opts.LeaderElection = false
 	b.runTunnel(t)

@@ -61,6 +61,7 @@ func (b *tunnelBed) untilEnded() {
 // TestTunnelGone: what a Cluster has left is ended when it goes, however long the server
 // is away, and a day later for one that was moved.
 func TestTunnelGone(t *testing.T) {
+	t.Parallel()
 	t.Run("while the cache of Secrets is late", func(t *testing.T) {
 		b := newTunnelBed(t)
 		b.runTunnel(t)

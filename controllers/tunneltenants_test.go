@@ -84,6 +84,7 @@ func TestTunnelUnlabelledAfterRestore(t *testing.T) {
 // TestTunnelScope: a Cluster that was paused, or made anew, after it was read gets nothing.
 // The agents of the paused one stay, and those of the former one end.
 func TestTunnelScope(t *testing.T) {
+	t.Parallel()
 	b := newTunnelBed(t)
 	one, two := b.labelled("one"), b.labelled("two")
 	b.runTunnel(t)

@@ -79,6 +79,7 @@ func tunnelStatus(api *apitest.Server) string {
 // A Cluster's agent comes by the Secret, the condition says so, and the door takes the
 // Secret's ticket; and while the API server is away, the tunnel goes on.
 func TestClusters(t *testing.T) {
+	t.Parallel()
 	api, config := clustersAPI(t)
 	agents, door := freePort(t), freePort(t)
 	p := clitest.Start(t, run, nil, "server", "--secrets", "tunnel-server/tunnel", "--kubeconfig", config, "--listen", agents, "--advertise", agents,
@@ -123,6 +124,7 @@ func TestClusters(t *testing.T) {
 // A stranger who names a Cluster causes no call to the API server. An agent whose invitation
 // proves the Cluster causes an Event.
 func TestClustersStrangers(t *testing.T) {
+	t.Parallel()
 	api, config := clustersAPI(t)
 	agents := freePort(t)
 	p := clitest.Start(t, run, nil, "server", "--secrets", "tunnel-server/tunnel", "--kubeconfig", config, "--listen", agents, "--advertise", agents,

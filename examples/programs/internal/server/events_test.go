@@ -54,6 +54,7 @@ func floodDoor(t *testing.T, addr, ask string, n int) {
 
 // A stranger at the doors does not fill the log, nor hide what happens to clients.
 func TestStrangersDoNotFillTheLog(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	p := startServer(t, dir, "--connect", "127.0.0.1:0", "--socks5", "127.0.0.1:0", "--sni", "127.0.0.1:0", "--sni-name", "a.example.com="+cluster+"/api:443")
 	connect, socks, sni := address(p, "connect"), address(p, "socks5"), address(p, "sni")
@@ -116,6 +117,7 @@ func textLog(w io.Writer) *slog.Logger {
 // Whatever strangers do, they write ten lines a second at most, and a hundred in a minute
 // or some more: a flood of failures, refusals and accesses, of many networks.
 func TestStrangersShareTheirLines(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var text lineBuffer
 		v := newEvents(textLog(&text))

@@ -284,6 +284,7 @@ func TestJoinFrom(t *testing.T) {
 }
 
 func TestJoinMistakes(t *testing.T) {
+	t.Parallel()
 	dir, file := t.TempDir(), newTokenSigner(t).jwksFile(t)
 	startServer(t, dir).Await(`for=(listen) `)
 	empty := filepath.Join(t.TempDir(), "empty")

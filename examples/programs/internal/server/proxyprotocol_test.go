@@ -177,6 +177,7 @@ func TestProxyProtocolRefuses(t *testing.T) {
 // A balancer that sends no header is in the log, the metrics and on the page, as any other
 // stranger.
 func TestProxyProtocolRefused(t *testing.T) {
+	t.Parallel()
 	p, _, _ := startBehindBalancer(t, "--connect", "127.0.0.1:0")
 	for _, listener := range []string{"connect", "listen"} {
 		conn, err := dialFrom(balancer, []byte("hello, nothing of the kind"))(t.Context(), "tcp", address(p, listener))

@@ -139,6 +139,9 @@ func (r *dialRun) check() error {
 	if r.network != "tcp" {
 		return fmt.Errorf("network %q: only tcp is carried", printable.Text(r.network, printable.Most))
 	}
+	if err := wire.CheckCluster(r.cluster); err != nil {
+		return err
+	}
 	host, port, err := net.SplitHostPort(r.address)
 	switch {
 	case err != nil:

@@ -7,10 +7,12 @@ import (
 	"hash/maphash"
 	"net"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/causewayproject/causeway/internal/printable"
+	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
 // DialFailures are the dials to a cluster that failed with the same Code.
@@ -74,7 +76,8 @@ func shareOf(ctx context.Context) uint64 {
 const (
 	// keepFailures is how long failures are kept after the last of them.
 	keepFailures = 24 * time.Hour
-	// maxFailing is of how many clusters they are kept. A caller may name any.
+	// maxFailing is of how many clusters they are kept. A caller may name any of the namespaces
+	// that it has rights in.
 	maxFailing = 5000
 )
 
@@ -87,7 +90,7 @@ type dialFailures struct {
 // record counts a dial that has failed.
 func (f *dialFailures) record(ctx context.Context, cluster string, err error) {
 	e, ok := errors.AsType[*Error](err)
-	if !ok || e.Op != "dial" {
+	if !ok || e.Op != "dial" || wire.CheckCluster(cluster) != nil { // a client may have made it up
 		return
 	}
 	caller := callerOf(ctx)
@@ -99,7 +102,7 @@ func (f *dialFailures) record(ctx context.Context, cluster string, err error) {
 	defer f.mu.Unlock()
 	its, known := f.clusters[cluster]
 	if !known && len(f.clusters) >= maxFailing {
-		f.dropOldestLocked()
+		f.dropOneLocked()
 	}
 	if f.clusters == nil {
 		f.clusters = map[string][]DialFailures{}
@@ -111,14 +114,28 @@ func (f *dialFailures) record(ctx context.Context, cluster string, err error) {
 	f.clusters[cluster] = slices.Insert(its, 0, one) // the latest first
 }
 
-func (f *dialFailures) dropOldestLocked() {
-	var oldest string
+// dropOneLocked forgets the cluster that failed first of the namespace that has most of them.
+func (f *dialFailures) dropOneLocked() {
+	of := map[string]int{}
+	for cluster := range f.clusters {
+		of[namespaceOf(cluster)]++
+	}
+	most, first := 0, ""
 	for cluster, its := range f.clusters {
-		if oldest == "" || its[0].Last.Before(f.clusters[oldest][0].Last) {
-			oldest = cluster
+		if n := of[namespaceOf(cluster)]; n > most || n == most && its[0].Last.Before(f.clusters[first][0].Last) {
+			most, first = n, cluster
 		}
 	}
-	delete(f.clusters, oldest)
+	delete(f.clusters, first)
+}
+
+// namespaceOf returns what stands before the name of a Cluster; "" if nothing does.
+func namespaceOf(cluster string) string {
+	namespace, _, ok := strings.Cut(cluster, "/")
+	if !ok {
+		return ""
+	}
+	return namespace
 }
 
 // all returns the failures by cluster, the latest first, and forgets old ones.

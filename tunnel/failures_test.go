@@ -3,6 +3,7 @@ package tunnel_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -70,20 +71,30 @@ func TestStatusTellsWhyDialsFail(t *testing.T) {
 	})
 }
 
-// A caller may name any cluster: the failures of so many are kept, the latest.
+// A caller may name any cluster of its namespace: the failures of so many are kept, the latest.
+// None is kept of what is no name.
 func TestFailuresAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t, &tunnel.Server{})
-		const n, most = 5100, 5000
-		for i := range n {
-			if _, err := b.s.Dialer(fmt.Sprintf("default/%05d", i)).DialContext(t.Context(), "tcp", "echo:7"); err == nil {
-				t.Fatal("got a connection")
+		fail := func(cluster string, want tunnel.Code) {
+			t.Helper()
+			_, err := b.s.Dialer(cluster).DialContext(t.Context(), "tcp", "echo:7")
+			if e, ok := errors.AsType[*tunnel.Error](err); !ok || e.Code != want {
+				t.Fatalf("%.20q: got %v, want %v", cluster, err, want)
 			}
 			time.Sleep(time.Millisecond)
 		}
+		const n, most = 5100, 5000
+		fail("another/real", tunnel.CodeNoAgent)
+		for i := range n {
+			fail(fmt.Sprintf("default/%05d", i), tunnel.CodeNoAgent)
+		}
+		for _, cluster := range []string{"", "default/\x1b[31m", "default/a b", "default/" + strings.Repeat("x", 500)} {
+			fail(cluster, tunnel.CodeConfig)
+		}
 		got := b.s.Status().Failures
-		if len(got) != most || got[0].Cluster != fmt.Sprintf("default/%05d", n-most) {
-			t.Errorf("got %d from %s, want the last %d", len(got), got[0].Cluster, most)
+		if len(got) != most || got[0].Cluster != "another/real" || got[1].Cluster != fmt.Sprintf("default/%05d", n-most+1) {
+			t.Errorf("got %d from %s and %s, want those of another namespace and the last %d", len(got), got[0].Cluster, got[1].Cluster, most-1)
 		}
 	})
 }

@@ -23,6 +23,9 @@ func (s *Server) Revoke(ctx context.Context, id Identity) error {
 	if id.Agent == "" {
 		return configError("field Agent of the Identity is empty: RevokeCluster revokes all agents of a cluster")
 	}
+	if err := errors.Join(wire.CheckCluster(id.Cluster), wire.CheckAgent(id.Agent)); err != nil {
+		return configError("Identity: %w", err)
+	}
 	return s.revoke(ctx, id, 0)
 }
 

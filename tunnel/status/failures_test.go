@@ -54,6 +54,15 @@ func TestFailures(t *testing.T) {
 		if rows := table(t, never, "failures"); len(rows) != 1 || rows[0][0] != "→ Caller" {
 			t.Errorf("got %q of a cluster that never had an agent", rows)
 		}
+		f[0].Status.Failures = []tunnel.DialFailures{failure("made-up", tunnel.CodeNoAgent, 1, 0, "bob")}
+		clusters := func() string { return strings.Join(headline(get(t, h, "/")), " ") }
+		if got := clusters(); !strings.Contains(got, "of 3 clusters") {
+			t.Errorf("got %q, want the one that a dial has failed for, too", got)
+		}
+		f[0].Status.Failures = nil
+		if got := clusters(); !strings.Contains(got, "of 2 clusters") {
+			t.Errorf("got %q, want none that only a former failure has named", got)
+		}
 	})
 }
 

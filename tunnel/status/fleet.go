@@ -106,8 +106,11 @@ func (b *fleetRecord) addSample(at time.Time, fleet []tunnel.ReplicaStatus) {
 }
 
 func (b *fleetRecord) beginSample() {
-	for _, c := range b.clusters {
+	for name, c := range b.clusters {
 		c.sessions, c.ended, c.errors = nil, nil, nil
+		if !c.known { // a client may have made it up
+			delete(b.clusters, name)
+		}
 	}
 	b.replicas = nil
 }

@@ -7,8 +7,6 @@ import (
 	"log/slog"
 	"net"
 	"strings"
-	"sync"
-	"syscall"
 	"time"
 
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
@@ -39,31 +37,6 @@ func parseForward(text string) (forward, error) {
 		return forward{}, cli.Mistake("--forward %s: the target: %v", cli.Quote(text), err)
 	}
 	return f, nil
-}
-
-// forward serves l until ctx ends, and its connections for the grace.
-func (p *program) forward(ctx context.Context, l net.Listener, to forward) error {
-	defer l.Close()
-	defer context.AfterFunc(ctx, func() { l.Close() })()
-	relaying, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	var connections sync.WaitGroup
-	defer func() {
-		defer time.AfterFunc(p.grace, cancel).Stop()
-		connections.Wait()
-	}()
-	for {
-		conn, err := l.Accept()
-		switch {
-		case err == nil:
-			connections.Go(func() { p.forwardConn(relaying, conn, to) })
-		case ctx.Err() != nil:
-			return nil
-		case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE), errors.Is(err, syscall.ECONNABORTED):
-			time.Sleep(50 * time.Millisecond) // that passes
-		default:
-			return err
-		}
-	}
 }
 
 func (p *program) forwardConn(ctx context.Context, conn net.Conn, to forward) {

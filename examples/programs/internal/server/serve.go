@@ -22,6 +22,7 @@ import (
 	"github.com/causewayproject/causeway/examples/programs/internal/command"
 	"github.com/causewayproject/causeway/examples/programs/internal/logs"
 	"github.com/causewayproject/causeway/examples/programs/internal/management"
+	"github.com/causewayproject/causeway/internal/group"
 	"github.com/causewayproject/causeway/tunnel"
 	tunnelkube "github.com/causewayproject/causeway/tunnel/kubernetes"
 	"github.com/causewayproject/causeway/tunnel/status"
@@ -288,7 +289,9 @@ func (p *program) listen(ctx context.Context, f *serveFlags) (services []service
 		if parseErr != nil {
 			return services, parseErr
 		}
-		add("forward", to.listen, func(l net.Listener) error { return p.forward(ctx, l, to) })
+		add("forward", to.listen, func(l net.Listener) error {
+			return new(group.Set).Serve(ctx, l, p.grace, func(g *group.Group, conn net.Conn) { p.forwardConn(g.Context(), conn, to) })
+		})
 	}
 	if doorErr := p.addDoors(ctx, &f.doors, add); err == nil {
 		err = doorErr

@@ -12,16 +12,13 @@ import (
 	"io/fs"
 	"log/slog"
 	"net"
-	"net/url"
 	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
-	"unicode"
 
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -308,50 +305,10 @@ func (f *stateFlags) openServer(ctx context.Context) (*state, *tunnel.Server, er
 // does not show the address: a URL may hold a secret.
 func checkServers(what string, addresses []string) error {
 	for i, address := range addresses {
-		err := checkDialable(address)
-		if err == nil {
-			err = tunnel.CheckAddress(address)
+		if err := tunnel.CheckAddress(address); err != nil {
+			place := fmt.Sprintf("%s: address %d", what, i+1)
+			return cli.FieldMistake(err, "tunnel: config: the server's address:", place+":", "tunnel: config", place)
 		}
-		if err != nil {
-			return cli.Mistake("%s: address %d: %v", what, i+1, err)
-		}
-	}
-	return nil
-}
-
-// checkDialable returns an error if nobody can dial host:port, or the URL.
-func checkDialable(address string) error {
-	host, port, err := splitAddress(address)
-	switch {
-	case err != nil:
-		return errors.New("it has no port, or is not HOST:PORT, with brackets around an IPv6 host")
-	case host == "":
-		return errors.New("it has no host")
-	}
-	if strings.ContainsFunc(host, func(r rune) bool {
-		return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("-._:%", r)
-	}) {
-		return errors.New("its host is not a name or an IP address")
-	}
-	return checkPort(port)
-}
-
-// splitAddress splits host:port, or the URL of a WebSocket.
-func splitAddress(address string) (host, port string, err error) {
-	u, err := url.Parse(address)
-	if !strings.Contains(address, "://") || err != nil {
-		return net.SplitHostPort(address)
-	}
-	port = "443"
-	if u.Scheme == "ws" {
-		port = "80"
-	}
-	return u.Hostname(), cmp.Or(u.Port(), port), nil
-}
-
-func checkPort(port string) error {
-	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
-		return errors.New("its port is not a number from 1 to 65535")
 	}
 	return nil
 }

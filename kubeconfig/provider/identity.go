@@ -199,6 +199,6 @@ func (p *planner) plainSpec() kubeconfig.Spec {
 	cert, key := p.clusterCA()
 	return kubeconfig.Spec{
 		Name: p.cluster.Name, Endpoint: p.cluster.Endpoint, CA: cert,
-		Credentials: kubeconfig.Credentials{CAKey: key, KeyAlgorithm: kubeconfig.ECDSAP256},
+		Credentials: kubeconfig.Credentials{CAKey: key},
 	}
 }

@@ -175,9 +175,6 @@ func (p *planner) takeOver(s *corev1.Secret) {
 // isOthers reports whether the Secret belongs to another Cluster. A Cluster's annotation can
 // name any Secret of its namespace.
 func (p *planner) isOthers(s *corev1.Secret) bool {
-	if s == nil {
-		return false
-	}
 	owner := s.Labels[kubeconfig.ClusterNameLabel]
 	return owner != "" && owner != p.cluster.Name
 }

@@ -228,7 +228,7 @@ func TestBadCommands(t *testing.T) {
 		{"serve, peer without a port", "--peers b", "--peers: address 1: the server's address is neither host:port nor a ws or wss URL", true},
 		{"serve, garbage as a peer", "--peers b:1,!?*:7", "--peers: address 2: its host", true},
 		{"serve, URL of a peer with port 0", "--peers wss://b:0", "--peers: address 1: its port", true},
-		{"serve, server name without a port", "--sni 127.0.0.1:0 --sni-name a=default/prod/b", `--sni-name "a=default/prod/b": it has no port`, true},
+		{"serve, server name without a port", "--sni 127.0.0.1:0 --sni-name a=default/prod/b", `--sni-name "a=default/prod/b": the target: it has no port`, true},
 		{"serve, server name without a host", "--sni 127.0.0.1:0 --sni-name a=default/prod/:1", "--sni-name", true},
 		{"serve, name", "--state DIR --name a|b", `--name "a|b"`, true},
 	} {

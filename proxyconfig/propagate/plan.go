@@ -69,12 +69,7 @@ func (c Config) Labels() map[string]string {
 	return map[string]string{LabelManagedBy: c.managedBy()}
 }
 
-func (c Config) managedBy() string {
-	if c.ManagedBy == "" {
-		return "causeway"
-	}
-	return c.ManagedBy
-}
+func (c Config) managedBy() string { return cmp.Or(c.ManagedBy, "causeway") }
 
 // Held is what the API server holds for a Cluster. A nil one does not exist.
 type Held struct {

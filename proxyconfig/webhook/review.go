@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"io"
@@ -193,12 +194,7 @@ func (h *Handler) review(i *proxyconfig.Injector, req *Request, told *Review) (p
 	if n := len(p.Spec.InitContainers) + len(p.Spec.Containers) + len(p.Spec.EphemeralContainers); n > maxContainers {
 		return nil, statusErrorf(http.StatusRequestEntityTooLarge, "%d containers, more than %d", n, maxContainers)
 	}
-	if told.Name == "" {
-		told.Name = p.Metadata.Name
-	}
-	if told.Name == "" {
-		told.Name = p.Metadata.GenerateName + "*"
-	}
+	told.Name = cmp.Or(told.Name, p.Metadata.Name, p.Metadata.GenerateName+"*")
 	meta := &metav1.ObjectMeta{Labels: p.Metadata.Labels}
 	if mirror := p.Metadata.Annotations.Mirror; mirror != nil {
 		meta.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: *mirror}

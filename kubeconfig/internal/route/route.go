@@ -4,6 +4,7 @@
 package route
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -62,10 +63,7 @@ func (o *Options) New(s *Settings) (*Route, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.Settings, r.Server, r.ServerName, r.direct = s, srv, s.Rest.ServerName, r.Dialer
-	if r.ServerName == "" {
-		r.ServerName = srv.Host()
-	}
+	r.Settings, r.Server, r.ServerName, r.direct = s, srv, cmp.Or(s.Rest.ServerName, srv.Host()), r.Dialer
 	if more := s.endpoints(); len(more) > 0 {
 		r.endpoints = newEndpoints(r, more)
 		r.Dialer = r.endpoints.withoutHandshake(r.direct)

@@ -1,6 +1,7 @@
 package noproxy
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -73,11 +74,7 @@ func parseTarget(arg string) (host, port string, err error) {
 		if err != nil || u.Hostname() == "" {
 			return "", "", cli.Mistake("a target is not a URL with a host") // may hold credentials
 		}
-		port := u.Port()
-		if port == "" {
-			port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
-		}
-		return u.Hostname(), port, nil
+		return u.Hostname(), cmp.Or(u.Port(), map[string]string{"http": "80", "https": "443"}[u.Scheme]), nil
 	}
 	if strings.ContainsAny(arg, "@/ ") { // no URL, and no credentials to repeat
 		return "", "", cli.Mistake("a target is a host, host:port or URL")

@@ -172,7 +172,7 @@ func (s *state) readOrCreate(ctx context.Context, name string, newValue func() (
 		return data, err
 	}
 	if data, err = newValue(); err == nil {
-		err = s.Store.Create(ctx, tunnel.Record{Kind: tunnel.KindValue, Name: name, Data: data})
+		err = s.Store.Create(ctx, valueRecord(name, data))
 	}
 	if errors.Is(err, fs.ErrExist) {
 		return s.read(ctx, name)
@@ -182,7 +182,11 @@ func (s *state) readOrCreate(ctx context.Context, name string, newValue func() (
 
 // replace sets the value of a name.
 func (s *state) replace(ctx context.Context, name string, data []byte) error {
-	return s.Put(ctx, tunnel.Record{Kind: tunnel.KindValue, Name: name, Data: data})
+	return s.Put(ctx, valueRecord(name, data))
+}
+
+func valueRecord(name string, data []byte) tunnel.Record {
+	return tunnel.Record{Kind: tunnel.KindValue, Name: name, Data: data}
 }
 
 func (s *state) setPayload(ctx context.Context, cluster string, p tunnel.Payload) error {
@@ -313,13 +317,12 @@ func checkServers(what string, addresses []string) error {
 	return nil
 }
 
-// replaceChanged does not write what is there already: a full disk is no reason not to
-// start.
-func replaceChanged(ctx context.Context, st *state, name string, data []byte) error {
-	if old, err := st.read(ctx, name); err == nil && bytes.Equal(old, data) {
+// putChanged does not write what is there already: a full disk is no reason not to start.
+func (s *state) putChanged(ctx context.Context, r tunnel.Record) error {
+	if old, err := s.Store.Get(ctx, r.Kind, r.Name); err == nil && bytes.Equal(old.Data, r.Data) {
 		return nil
 	}
-	return st.replace(ctx, name, data)
+	return s.Put(ctx, r)
 }
 
 // noteCluster records that an agent of the cluster was invited.
@@ -346,7 +349,7 @@ func warnUnknown(ctx context.Context, st *state, cluster string, stderr io.Write
 func clusterFile(cluster string) string { return "cluster-" + hashName(cluster) }
 
 func saveServers(ctx context.Context, st *state, addresses []string) error {
-	return replaceChanged(ctx, st, serversFile, []byte(strings.Join(addresses, "\n")+"\n"))
+	return st.putChanged(ctx, valueRecord(serversFile, []byte(strings.Join(addresses, "\n")+"\n")))
 }
 
 // advertisedServers returns the addresses of --advertise, or nil.
@@ -368,5 +371,5 @@ func saveGateway(ctx context.Context, st *state, f *doorFlags) error {
 	if host, port, err := net.SplitHostPort(address); err != nil || host == "" || port == "0" {
 		return nil // nobody can dial it
 	}
-	return replaceChanged(ctx, st, gatewayFile, []byte(scheme+address))
+	return st.putChanged(ctx, valueRecord(gatewayFile, []byte(scheme+address)))
 }

@@ -100,16 +100,9 @@ func Command() *cobra.Command {
 	set.Var(&o.units, "unit", "of kubeadm: `service` that gets the drop-in, such as crio, docker or kubelet; several are allowed; default containerd")
 	command.Choice(cmd, &o.staticPods, "static-pods", "none", "of kubeadm: how static pods get the variables", staticPods...)
 	set.Var(&o.lint, "lint", "`consumer` to check the list for, such as curl; several are allowed")
-	command.Complete(cmd, "lint", consumers()...)
+	command.Complete(cmd, "lint", command.Consumers()...)
 	s.flags(cmd)
 	return cmd
-}
-
-func consumers() (names []string) {
-	for _, c := range noproxy.Consumers() {
-		names = append(names, c.String())
-	}
-	return names
 }
 
 // options are the flags that are not part of the file.

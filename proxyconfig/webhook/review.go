@@ -170,9 +170,8 @@ type pod struct {
 }
 
 type container struct {
-	Name    string                 `json:"name"`
-	Env     []corev1.EnvVar        `json:"env"`
-	EnvFrom []corev1.EnvFromSource `json:"envFrom"`
+	Name string          `json:"name"`
+	Env  []corev1.EnvVar `json:"env"`
 }
 
 // maxContainers bounds the answer, which has up to six variables for each.

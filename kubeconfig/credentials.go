@@ -21,11 +21,9 @@ type Credentials struct {
 	// certificate in Spec.CA. Each Build signs a client certificate with it,
 	// with Cluster API's profile: common name kubernetes-admin, organization
 	// system:masters, client authentication, for a year. Other than Cluster
-	// API's, it doesn't outlive the CA.
+	// API's, it doesn't outlive the CA, and its key is always ECDSA P-256: give
+	// Certificate and Key for another one.
 	CAKey []byte
-	// KeyAlgorithm is the algorithm of the client key made with CAKey. If
-	// empty, RSA2048.
-	KeyAlgorithm KeyAlgorithm
 
 	// Certificate is a PEM client certificate, with the intermediate
 	// certificates behind it if there are any, and Key its PEM private key.
@@ -67,8 +65,6 @@ func (c Credentials) authInfo(ca []*x509.Certificate, now time.Time) (*clientcmd
 		return nil, field.Errorf("Credentials", "%w: none is set; %s", field.ErrRequired, want)
 	case len(methods) > 1:
 		return nil, field.Errorf("Credentials", "%s are set; %s", strings.Join(methods, " and "), want)
-	case c.KeyAlgorithm != "" && len(c.CAKey) == 0:
-		return nil, field.Errorf("Credentials.KeyAlgorithm", "is for CAKey, which is not set")
 	case len(c.CAKey) > 0:
 		return c.signedUser(ca, now)
 	case c.Token != "":

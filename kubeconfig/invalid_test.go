@@ -121,8 +121,6 @@ func invalidSpecs(t testing.TB) []invalidSpec {
 
 		{"no credentials", creds(kubeconfig.Credentials{}), "Credentials", "none is set"},
 		{"two credentials", func(s *spec) { s.Credentials.Token = "t" }, "Credentials", "CAKey and Token are set"},
-		{"algorithm without key", creds(kubeconfig.Credentials{Token: "t", KeyAlgorithm: kubeconfig.RSA2048}), "Credentials.KeyAlgorithm", "CAKey"},
-		{"unknown algorithm", func(s *spec) { s.Credentials.KeyAlgorithm = "RSA-1024" }, "Credentials.KeyAlgorithm", "want RSA-2048"},
 		{"CA key of another", func(s *spec) { s.Credentials.CAKey = other.KeyPEM() }, "Credentials.CAKey", "not the key of a certificate in CA"},
 		{"CA key is no PEM", creds(kubeconfig.Credentials{CAKey: []byte("key")}), "Credentials.CAKey", "no private key"},
 		{"CA key is a certificate", creds(kubeconfig.Credentials{CAKey: good.CertPEM()}), "Credentials.CAKey", "no private key"},

@@ -277,4 +277,4 @@ func namesOf(lists ...*yaml.Node) []string {
 // isZero reports whether r says nothing.
 func (r Route) isZero() bool { return !r.Direct && !r.viaProxy() }
 
-func (c Credentials) isZero() bool { return len(c.authMethods()) == 0 && c.KeyAlgorithm == "" }
+func (c Credentials) isZero() bool { return len(c.authMethods()) == 0 }

@@ -67,7 +67,6 @@ func TestMergeChanges(t *testing.T) {
 	}{
 		{"none", nil, nil, false, false},
 		{"nothing asked", nil, func(s *kubeconfig.Spec) { *s = kubeconfig.Spec{} }, false, false},
-		{"another algorithm is no reason", nil, func(s *kubeconfig.Spec) { s.Credentials.KeyAlgorithm = kubeconfig.RSA2048 }, false, false},
 		{"another CA", nil, func(s *kubeconfig.Spec) { s.CA = other.CertPEM(); signer(s, other) }, true, true},
 		{"another CA without its key", nil, func(s *kubeconfig.Spec) { s.CA = other.CertPEM(); s.Credentials = kubeconfig.Credentials{} }, true, false},
 		{"a CA more, the old one signs", nil, func(s *kubeconfig.Spec) { s.CA = pki.CertPEM(other.Cert, ca.Cert) }, true, false},
@@ -226,33 +225,6 @@ func TestMergeBrokenCertificate(t *testing.T) {
 		if _, other := renewed(t, write(t, config), spec); !other {
 			t.Errorf("%s: not renewed", name)
 		}
-	}
-}
-
-func TestMergeAlgorithms(t *testing.T) {
-	ca := pki.NewCAWith(nil, nil)
-	for _, algorithm := range []kubeconfig.KeyAlgorithm{"", kubeconfig.RSA2048, kubeconfig.RSA3072, kubeconfig.RSA4096, kubeconfig.ECDSAP256, kubeconfig.ECDSAP384} {
-		t.Run(string(algorithm), func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				ca := pki.NewCAWith(ca.Key, func(c *x509.Certificate) { c.NotAfter = time.Now().Add(100000 * time.Hour) })
-				spec := kubetest.Spec(ca)
-				spec.Credentials.KeyAlgorithm = algorithm
-				data := built(t, spec)
-				merged(t, data, spec)
-				spec.Credentials.KeyAlgorithm = kubeconfig.ECDSAP256 // quick to make
-				time.Sleep(5000 * time.Hour)
-				if _, other := renewed(t, data, spec); !other {
-					t.Error("not renewed")
-				}
-			})
-		})
-	}
-	spec := kubetest.Spec(ca)
-	data := built(t, spec)
-	spec.Credentials.KeyAlgorithm = "RSA-1024"
-	if _, err := kubeconfig.Merge(data, spec); !errors.As(err, new(*kubeconfig.FieldError)) {
-		t.Errorf("an unknown algorithm: got %v", err)
 	}
 }
 

@@ -5,30 +5,15 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
-	"crypto/rsa"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
-	"fmt"
 	"time"
 
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/causewayproject/causeway/kubeconfig/internal/field"
-)
-
-// KeyAlgorithm is the algorithm and size of a private key. The values are
-// Cluster API's (spec.encryptionAlgorithm of its kubeadm types).
-type KeyAlgorithm string
-
-// The algorithms of client keys.
-const (
-	RSA2048   KeyAlgorithm = "RSA-2048"
-	RSA3072   KeyAlgorithm = "RSA-3072"
-	RSA4096   KeyAlgorithm = "RSA-4096"
-	ECDSAP256 KeyAlgorithm = "ECDSA-P256"
-	ECDSAP384 KeyAlgorithm = "ECDSA-P384"
 )
 
 // The profile of Cluster API's admin certificates.
@@ -38,52 +23,15 @@ const (
 	adminLife  = 365 * 24 * time.Hour
 )
 
-// generateKey returns a new key and its PEM, of the types that Cluster API
-// writes.
-func (a KeyAlgorithm) generateKey() (crypto.Signer, []byte, error) {
-	switch a {
-	case RSA2048, "":
-		return generateRSA(2048)
-	case RSA3072:
-		return generateRSA(3072)
-	case RSA4096:
-		return generateRSA(4096)
-	case ECDSAP256:
-		return generateECDSA(elliptic.P256())
-	case ECDSAP384:
-		return generateECDSA(elliptic.P384())
-	}
-	return nil, nil, a.check()
-}
-
-func generateRSA(bits int) (crypto.Signer, []byte, error) {
-	key, err := rsa.GenerateKey(rand.Reader, bits)
-	if err != nil {
-		return nil, nil, err
-	}
-	der := x509.MarshalPKCS1PrivateKey(key)
-	return key, pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: der}), nil
-}
-
-func generateECDSA(curve elliptic.Curve) (crypto.Signer, []byte, error) {
-	key, err := ecdsa.GenerateKey(curve, rand.Reader)
+// generateKey returns a new key and its PEM. ECDSA P-256 is the quickest to make and to use of
+// those that Cluster API knows.
+func generateKey() (crypto.Signer, []byte, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, nil, err
 	}
 	der, err := x509.MarshalECPrivateKey(key)
-	if err != nil {
-		return nil, nil, err
-	}
-	return key, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), nil
-}
-
-// check is generate's error without the work.
-func (a KeyAlgorithm) check() error {
-	switch a {
-	case "", RSA2048, RSA3072, RSA4096, ECDSAP256, ECDSAP384:
-		return nil
-	}
-	return fmt.Errorf("unknown: want %s, %s, %s, %s or %s", RSA2048, RSA3072, RSA4096, ECDSAP256, ECDSAP384)
+	return key, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), err
 }
 
 // issuer returns the certificate of CAKey in ca, and the key; nil if ca is
@@ -97,10 +45,7 @@ func (c Credentials) issuer(ca []*x509.Certificate, now time.Time) (*x509.Certif
 		return nil, nil, nil
 	}
 	issuer, err := issuerOf(ca, caKey.Public(), now)
-	if err != nil {
-		return nil, nil, err
-	}
-	return issuer, caKey, field.Wrap("Credentials.KeyAlgorithm", c.KeyAlgorithm.check())
+	return issuer, caKey, err
 }
 
 // endOf returns when a certificate expires that issuer signs now.
@@ -118,9 +63,9 @@ func (c Credentials) signedUser(ca []*x509.Certificate, now time.Time) (*clientc
 	if issuer == nil || err != nil {
 		return nil, err
 	}
-	key, keyPEM, err := c.KeyAlgorithm.generateKey()
+	key, keyPEM, err := generateKey()
 	if err != nil {
-		return nil, field.Wrap("Credentials.KeyAlgorithm", err)
+		return nil, field.Errorf("Credentials.CAKey", "make a client key: %w", err)
 	}
 	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
 		Subject:     pkix.Name{CommonName: adminUser, Organization: []string{adminGroup}},

@@ -1,6 +1,7 @@
 package kubeconfig
 
 import (
+	"cmp"
 	"errors"
 	"net/url"
 	"strings"
@@ -91,12 +92,7 @@ func (t *Tunnel) checkUser(c Credentials) error {
 	return field.Wrap("Route.Tunnel.User", err)
 }
 
-func (t *Tunnel) user() string {
-	if t.User == "" {
-		return t.Cluster
-	}
-	return t.User
-}
+func (t *Tunnel) user() string { return cmp.Or(t.User, t.Cluster) }
 
 // proxyURL returns the gateway with the credentials; empty if that can't be.
 func (t *Tunnel) proxyURL() string {

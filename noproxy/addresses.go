@@ -1,8 +1,8 @@
 package noproxy
 
 import (
-	"cmp"
 	"encoding/binary"
+	"net"
 	"net/netip"
 	"slices"
 	"sort"
@@ -10,154 +10,109 @@ import (
 	"strings"
 )
 
-// addrTable holds the addresses of a list.
+// addrTable holds the addresses of a list. IPv4-mapped addresses are IPv4 in it: httpproxy
+// does not tell the two apart either.
 type addrTable struct {
-	v4, v6  []span            // sorted and disjoint in Rules
-	onePort map[addrPort]bool // single addresses with a port
+	networks []netip.Prefix    // in Rules sorted, and none within another
+	onePort  map[addrPort]bool // single addresses with a port
 }
 
 type addrPort struct {
-	addr ipNumber
+	addr netip.Addr
 	port string
 }
 
-func (t *addrTable) contains(n ipNumber, port string) bool {
-	spans := t.v6
-	if n.is4() {
-		spans = t.v4
-	}
-	return spansContain(spans, n) || len(t.onePort) > 0 && t.onePort[addrPort{n, port}]
+func (t *addrTable) contains(addr netip.Addr, port string) bool {
+	i := sort.Search(len(t.networks), func(i int) bool { return addr.Less(t.networks[i].Addr()) })
+	return i > 0 && t.networks[i-1].Contains(addr) || len(t.onePort) > 0 && t.onePort[addrPort{addr, port}]
 }
 
-func (t *addrTable) addSpan(s span, port string) {
-	switch {
-	case port != "":
-		if t.onePort == nil {
-			t.onePort = make(map[addrPort]bool)
-		}
-		t.onePort[addrPort{s.first, port}] = true
-	case s.first.is4():
-		t.v4 = append(t.v4, s)
-	default:
-		t.v6 = append(t.v6, s)
+func (t *addrTable) addNetwork(network netip.Prefix, port string) {
+	if port == "" {
+		t.networks = append(t.networks, network)
+		return
 	}
+	t.onePort[addrPort{network.Addr(), port}] = true
 }
 
-// mergeSpans sorts spans, in place, and joins those that overlap. It does not join
-// neighbours: the highest address has no next one.
-func mergeSpans(spans []span) []span {
-	slices.SortFunc(spans, func(a, b span) int {
-		return cmp.Or(cmp.Compare(a.first.hi, b.first.hi), cmp.Compare(a.first.lo, b.first.lo))
-	})
-	merged := spans[:0]
-	for _, s := range spans {
-		end := len(merged) - 1
-		if end < 0 || merged[end].last.less(s.first) {
-			merged = append(merged, s)
-		} else if merged[end].last.less(s.last) {
-			merged[end].last = s.last
+// outerNetworks sorts networks, in place, and leaves out those within another one.
+func outerNetworks(networks []netip.Prefix) []netip.Prefix {
+	slices.SortFunc(networks, netip.Prefix.Compare) // the larger of two that begin alike comes first
+	outer := networks[:0]
+	for _, n := range networks {
+		if end := len(outer) - 1; end < 0 || !outer[end].Overlaps(n) {
+			outer = append(outer, n)
 		}
 	}
-	return merged
+	return outer
 }
 
-// spansContain reports whether n is in one of the spans.
-func spansContain(spans []span, n ipNumber) bool {
-	i := sort.Search(len(spans), func(i int) bool { return !spans[i].last.less(n) })
-	return i < len(spans) && !n.less(spans[i].first)
-}
-
-// ipNumber is an IP address as a 128-bit integer. An IPv4 address has its
-// IPv4-mapped value: httpproxy does not tell the two apart either.
-type ipNumber struct{ hi, lo uint64 }
-
-// mapped is the prefix ::ffff:0:0/96 of IPv4-mapped addresses, in ipNumber.lo.
-const mapped = 0xffff << 32
-
-// parseNumber is netip.ParseAddr without the zone. Without a colon in s it tries
-// only IPv4, by a function that does not allocate an error for a name.
-func parseNumber(s string) (ipNumber, bool) {
+// parseAddr is netip.ParseAddr without the zone, and with IPv4 for an IPv4-mapped address.
+// Without a colon in s it tries only IPv4, by a function that does not allocate an error
+// for a name.
+func parseAddr(s string) (netip.Addr, bool) {
 	if strings.IndexByte(s, ':') < 0 {
 		return parseIPv4(s)
 	}
-	a, err := netip.ParseAddr(s)
-	if err != nil {
-		return ipNumber{}, false
-	}
-	b := a.As16()
-	return ipNumber{binary.BigEndian.Uint64(b[:8]), binary.BigEndian.Uint64(b[8:])}, true
+	addr, err := netip.ParseAddr(s)
+	return addr.WithZone("").Unmap(), err == nil
 }
 
 // parseIPv4 accepts what netip.ParseAddr accepts: no octet has a leading zero.
-func parseIPv4(s string) (ipNumber, bool) {
-	var addr, octet uint64
-	digits, dots := 0, 0
+func parseIPv4(s string) (netip.Addr, bool) {
+	var addr [4]byte
+	octet, digits, dots := 0, 0, 0
 	for i := range len(s) {
 		switch c := s[i]; {
 		case '0' <= c && c <= '9':
 			if digits > 0 && octet == 0 {
-				return ipNumber{}, false
+				return netip.Addr{}, false
 			}
-			octet = octet*10 + uint64(c-'0')
+			octet = octet*10 + int(c-'0')
 			digits++
 			if octet > 255 {
-				return ipNumber{}, false
+				return netip.Addr{}, false
 			}
-		case c == '.' && digits > 0:
-			addr = addr<<8 | octet
+			addr[dots] = byte(octet)
+		case c == '.' && digits > 0 && dots < 3:
 			octet, digits = 0, 0
 			dots++
 		default:
-			return ipNumber{}, false
+			return netip.Addr{}, false
 		}
 	}
-	return ipNumber{lo: mapped | addr<<8 | octet}, dots == 3 && digits > 0
-}
-
-func (n ipNumber) is4() bool { return n.hi == 0 && n.lo>>32 == mapped>>32 }
-
-func (n ipNumber) isLoopback() bool {
-	return n.is4() && byte(n.lo>>24) == 127 || n == ipNumber{lo: 1}
-}
-
-func (n ipNumber) less(m ipNumber) bool {
-	return n.hi < m.hi || n.hi == m.hi && n.lo < m.lo
+	return netip.AddrFrom4(addr), dots == 3 && digits > 0
 }
 
 // hasZone reports whether an address has a zone. A host may have one. An item with
 // one is a name.
 func hasZone(addr string) bool { return strings.Contains(addr, "%") }
 
-// span is a range of addresses of one family, both ends included.
-type span struct{ first, last ipNumber }
-
-// parseCIDR reads what net.ParseCIDR reads, which is more than netip.ParsePrefix
-// does: it takes /08, and a mapped prefix of 96 bits or more is one of IPv4.
-func parseCIDR(s string) (span, bool) {
-	addr, length, ok := strings.Cut(s, "/")
-	if !ok {
-		return span{}, false
+// parseCIDR is net.ParseCIDR, which takes more than netip.ParsePrefix does: /08, and a
+// mapped prefix of 96 bits or more as one of IPv4.
+func parseCIDR(s string) (netip.Prefix, bool) {
+	if !strings.Contains(s, "/") {
+		return netip.Prefix{}, false
 	}
-	n, ok := parseNumber(addr)
-	if !ok || hasZone(addr) {
-		return span{}, false
-	}
-	size, err := strconv.ParseUint(length, 10, 8)
+	_, network, err := net.ParseCIDR(s)
 	if err != nil {
-		return span{}, false
+		return netip.Prefix{}, false
 	}
-	if !strings.Contains(addr, ":") {
-		size += 96
+	addr, _ := netip.AddrFromSlice(network.IP)
+	bits, _ := network.Mask.Size()
+	if addr.Is4In6() {
+		bits -= 96
 	}
-	if size > 128 {
-		return span{}, false
+	return netip.PrefixFrom(addr.Unmap(), bits), true
+}
+
+// lastAddr returns the last address of a network.
+func lastAddr(network netip.Prefix) netip.Addr {
+	b := network.Addr().As16()
+	for i := 128 - network.Addr().BitLen() + network.Bits(); i < 128; i++ {
+		b[i/8] |= 0x80 >> (i % 8)
 	}
-	// A shift by 64 or more gives zero.
-	host := ipNumber{^uint64(0) >> size, ^uint64(0) >> (max(size, 64) - 64)}
-	return span{
-		first: ipNumber{n.hi &^ host.hi, n.lo &^ host.lo},
-		last:  ipNumber{n.hi | host.hi, n.lo | host.lo},
-	}, true
+	return netip.AddrFrom16(b).Unmap()
 }
 
 // parseAton reads an IPv4 address as C's inet_aton does: one to four numbers in

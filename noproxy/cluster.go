@@ -188,7 +188,7 @@ func (b *clusterBuilder) addNetworks(field string, cidrs []string) {
 func (b *clusterBuilder) addControlPlane(hosts []string) {
 	for i, host := range hosts {
 		bare := trimBrackets(strings.TrimSpace(host))
-		if _, ok := parseNumber(bare); !ok || hasZone(bare) {
+		if _, ok := parseAddr(bare); !ok || hasZone(bare) {
 			if reason := nameFault(strings.ToLower(bare), true); reason != "" {
 				b.addError("ControlPlaneHosts", i, host, "not a name or an address without scheme and port: "+reason)
 				continue

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,7 +17,7 @@ type entry struct {
 	kind kind
 	port string // "": any port
 
-	span span // of addresses
+	network netip.Prefix // of addresses
 
 	name string // of a domain, without "." or "*." at the beginning
 	apex bool   // of a domain: covers the name itself too
@@ -37,8 +38,8 @@ func parseEntry(item string) entry {
 	if item == "*" {
 		return entry{kind: everything}
 	}
-	if s, ok := parseCIDR(item); ok {
-		return entry{kind: addresses, span: s}
+	if network, ok := parseCIDR(item); ok {
+		return entry{kind: addresses, network: network}
 	}
 	host, port := item, ""
 	if strings.Contains(item, ":") {
@@ -50,8 +51,8 @@ func parseEntry(item string) entry {
 	if host == "" {
 		return entry{kind: nothing}
 	}
-	if n, ok := parseNumber(host); ok && !hasZone(host) {
-		return entry{kind: addresses, span: span{n, n}, port: port}
+	if addr, ok := parseAddr(host); ok && !hasZone(host) {
+		return entry{kind: addresses, network: netip.PrefixFrom(addr, addr.BitLen()), port: port}
 	}
 	return domainEntry(host, port)
 }
@@ -183,8 +184,8 @@ func networkPort(item string) (entry, bool) {
 		return entry{kind: everything, port: port}, true
 	}
 	// A colon after the slash cannot belong to the address.
-	s, ok := parseCIDR(trimBrackets(host))
-	return entry{kind: addresses, span: s, port: port}, ok
+	network, ok := parseCIDR(trimBrackets(host))
+	return entry{kind: addresses, network: network, port: port}, ok
 }
 
 // foldItem removes the dot at the end of an item's name or address.

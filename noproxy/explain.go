@@ -68,7 +68,7 @@ func coverReason(e entry) string {
 	switch {
 	case e.kind == everything:
 		what = "everything"
-	case e.kind == addresses && e.span.first == e.span.last:
+	case e.kind == addresses && e.network.IsSingleIP():
 		what = "the address"
 	case e.kind == addresses:
 		what = "an address of the network"

@@ -2,7 +2,6 @@ package noproxy
 
 import (
 	"cmp"
-	"encoding/binary"
 	"fmt"
 	"net"
 	"net/netip"
@@ -133,8 +132,8 @@ func (l *linter) decidingItem(i int, host, port string) int {
 func (l *linter) isRedacted(i int) bool { return l.shown[i] != l.items[i] }
 
 func isLoopback(host string) bool {
-	n, ok := parseNumber(host)
-	return host == "localhost" || ok && n.isLoopback()
+	addr, ok := parseAddr(host)
+	return host == "localhost" || ok && addr.IsLoopback()
 }
 
 func (l *linter) addFinding(i int, c Consumer, does, write string) {
@@ -184,7 +183,7 @@ func (c Consumer) spellingAdvice(item string) string {
 	case how == wider:
 		return text + " for it, which " + s.wider
 	}
-	if e.span.first != e.span.last && c.bestSpelling(e.span.first.netipAddr().String()).reading == exact {
+	if !e.network.IsSingleIP() && c.bestSpelling(e.network.Addr().String()).reading == exact {
 		return "the addresses that matter, one by one"
 	}
 	return "nothing for it: there is no way to say it"
@@ -194,7 +193,7 @@ func (c Consumer) spellingAdvice(item string) string {
 func (e entry) withoutPort() string {
 	switch {
 	case e.kind == addresses:
-		return e.span.first.netipAddr().String()
+		return e.network.Addr().String()
 	case e.apex:
 		return e.name
 	}
@@ -254,7 +253,7 @@ func entryQuestions(e entry) []question {
 	case everything:
 		hosts = []string{"host.example", "203.0.113.1", "2001:db8::cafe"}
 	case addresses:
-		hosts = questionAddrs(e.span)
+		hosts = questionAddrs(e.network)
 	case domain:
 		hosts = questionNames(e.name)
 	}
@@ -291,15 +290,15 @@ func questionNames(name string) []string {
 	return hosts
 }
 
-// questionAddrs returns addresses in a span and next to it.
-func questionAddrs(s span) []string {
-	first, last := s.first.netipAddr(), s.last.netipAddr()
+// questionAddrs returns addresses in a network and next to it.
+func questionAddrs(network netip.Prefix) []string {
+	first, last := network.Addr(), lastAddr(network)
 	hosts := []string{first.String()}
 	if first != last {
 		hosts = append(hosts, last.String(), first.Next().String(), last.Prev().String())
 		if first.Is4() {
 			// A name that begins like the addresses.
-			hosts = append(hosts, strings.TrimSuffix(s.textPatterns()[0], "*")+"host.example")
+			hosts = append(hosts, strings.TrimSuffix(textPatterns(network)[0], "*")+"host.example")
 		}
 	}
 	for _, a := range []netip.Addr{first.Prev(), last.Next()} {
@@ -308,14 +307,6 @@ func questionAddrs(s span) []string {
 		}
 	}
 	return hosts
-}
-
-// netipAddr returns the address of n, which is IPv4 if n is mapped.
-func (n ipNumber) netipAddr() netip.Addr {
-	var b [16]byte
-	binary.BigEndian.PutUint64(b[:8], n.hi)
-	binary.BigEndian.PutUint64(b[8:], n.lo)
-	return netip.AddrFrom16(b).Unmap()
 }
 
 // invalidItemQuestions are about an item that covers nothing for Go. Other consumers

@@ -96,9 +96,8 @@ func (e entry) includes(o entry) bool {
 	case everything:
 		return true
 	case addresses:
-		// A span of IPv6 does not cover the IPv4 addresses mapped into it.
-		return e.span.first.is4() == o.span.first.is4() &&
-			!o.span.first.less(e.span.first) && !e.span.last.less(o.span.last)
+		// A network of IPv6 does not cover the IPv4 addresses mapped into it.
+		return e.network.Bits() <= o.network.Bits() && e.network.Contains(o.network.Addr())
 	case domain:
 		if e.name == o.name {
 			return e.apex || !o.apex

@@ -21,14 +21,8 @@ func (t *nameTable) addName(name, port string, apex bool) {
 		t.lengths = slices.Insert(t.lengths, i, len(name))
 	}
 	if port == "" {
-		if t.anyPort == nil {
-			t.anyPort = make(map[string]bool)
-		}
 		t.anyPort[name] = apex || t.anyPort[name]
 		return
-	}
-	if t.onePort == nil {
-		t.onePort = make(map[namePort]bool)
 	}
 	key := namePort{name, port}
 	t.onePort[key] = apex || t.onePort[key]

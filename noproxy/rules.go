@@ -23,18 +23,19 @@ type Rules struct {
 func Parse(list string) *Rules { return compileRules(list, false) }
 
 func compileRules(list string, explicit bool) *Rules {
-	r := &Rules{list: list, explicit: explicit}
+	r := &Rules{list: list, explicit: explicit, addrs: addrTable{onePort: map[addrPort]bool{}},
+		names: nameTable{anyPort: map[string]bool{}, onePort: map[namePort]bool{}}}
 	for item := range strings.SplitSeq(list, ",") {
 		switch e := parseEntry(item); e.kind {
 		case everything:
 			return &Rules{list: list, everything: true}
 		case addresses:
-			r.addrs.addSpan(e.span, e.port)
+			r.addrs.addNetwork(e.network, e.port)
 		case domain:
 			r.names.addName(e.name, e.port, e.apex)
 		}
 	}
-	r.addrs.v4, r.addrs.v6 = mergeSpans(r.addrs.v4), mergeSpans(r.addrs.v6)
+	r.addrs.networks = outerNetworks(r.addrs.networks)
 	return r
 }
 
@@ -81,8 +82,8 @@ func (r *Rules) Bypass(host, port string) bool {
 	if r.everything || host == "localhost" && !r.explicit {
 		return true
 	}
-	if n, ok := parseNumber(host); ok {
-		return n.isLoopback() && !r.explicit || r.addrs.contains(n, port)
+	if addr, ok := parseAddr(host); ok {
+		return addr.IsLoopback() && !r.explicit || r.addrs.contains(addr, port)
 	}
 	if plain {
 		return matchName(&r.names, host, port)

@@ -1,7 +1,7 @@
 package noproxy
 
 import (
-	"math/bits"
+	"net"
 	"net/netip"
 	"regexp"
 	"slices"
@@ -233,8 +233,8 @@ func rubyNetwork(item string) netip.Prefix {
 		return netip.PrefixFrom(addr, 32)
 	}
 	if m, ok := parseIPv4(mask); ok {
-		ones := bits.OnesCount32(uint32(m.lo))
-		if bits.LeadingZeros32(^uint32(m.lo)) != ones {
+		ones, size := net.IPMask(m.AsSlice()).Size()
+		if size == 0 {
 			return netip.Prefix{}
 		}
 		return netip.PrefixFrom(addr, ones)

@@ -1,8 +1,8 @@
 package noproxy
 
 import (
+	"encoding/binary"
 	"fmt"
-	"math/bits"
 	"net"
 	"net/netip"
 	"strconv"
@@ -106,14 +106,14 @@ func possibleSpellings(item string) []spelling {
 	case e.kind == domain:
 		also := fmt.Sprintf("also covers %q itself", e.name)
 		return []spelling{as(also, item), as(also, e.withHost("."+e.name)), as("", e.withHost("*."+e.name))}
-	case e.kind == addresses && e.span.first == e.span.last:
-		addr := e.span.first.netipAddr().String()
+	case e.kind == addresses && e.network.IsSingleIP():
+		addr := e.network.Addr().String()
 		return []spelling{as("", item), as("", e.withHost(addr)), as("", "["+addr+"]")}
-	case e.kind == addresses && e.span.first.is4() && e.span.prefixLength() > 96:
+	case e.kind == addresses && e.network.Addr().Is4() && e.network.Bits() > 0:
 		also := "also covers names that begin with the same numbers"
-		return []spelling{as("", item), as("", e.span.cidrText()), as(also, e.span.textPatterns()...)}
+		return []spelling{as("", item), as("", e.network.String()), as(also, textPatterns(e.network)...)}
 	case e.kind == addresses:
-		return []spelling{as("", item), as("", e.span.cidrText())}
+		return []spelling{as("", item), as("", e.network.String())}
 	}
 	return []spelling{as("", item)}
 }
@@ -126,32 +126,17 @@ func (e entry) withHost(host string) string {
 	return net.JoinHostPort(host, e.port)
 }
 
-// prefixLength returns the length of the prefix that covers s, as one of IPv6.
-func (s span) prefixLength() int {
-	if s.first.hi != s.last.hi {
-		return bits.LeadingZeros64(s.first.hi ^ s.last.hi)
-	}
-	return 64 + bits.LeadingZeros64(s.first.lo^s.last.lo)
-}
-
-func (s span) cidrText() string {
-	size := s.prefixLength()
-	if s.first.is4() {
-		size -= 96
-	}
-	return netip.PrefixFrom(s.first.netipAddr(), size).String()
-}
-
 // textPatterns returns an IPv4 network as patterns, for consumers that know no
 // networks: 172.16.0.0/15 is 172.16.* and 172.17.*.
-func (s span) textPatterns() []string {
-	octets := (s.prefixLength() - 96 + 7) / 8 // in each pattern
+func textPatterns(network netip.Prefix) []string {
+	octets := (network.Bits() + 7) / 8 // in each pattern
+	b := network.Addr().As4()
+	first := binary.BigEndian.Uint32(b[:])
 	var patterns []string
-	step := uint64(1) << (32 - 8*octets)
-	for n := s.first.lo; n <= s.last.lo; n += step {
+	for i := range uint32(1) << (8*octets - network.Bits()) {
 		text := make([]string, octets)
-		for i := range text {
-			text[i] = fmt.Sprint(byte(n >> (24 - 8*i)))
+		for k := range text {
+			text[k] = fmt.Sprint(byte((first + i<<(32-8*octets)) >> (24 - 8*k)))
 		}
 		if octets < 4 {
 			text = append(text, "*")

@@ -1,6 +1,7 @@
 package proxyconfig
 
 import (
+	"cmp"
 	"errors"
 	"net/url"
 	"strings"
@@ -57,10 +58,7 @@ func (c Config) JVMProperties() ([]Var, []noproxy.Finding, error) {
 
 // proxyProperties has the port always: a JVM takes 443 for an https target's.
 func proxyProperties(u *url.URL, host, port, user, password, defaultPort string) []Var {
-	if p := u.Port(); p != "" {
-		defaultPort = p
-	}
-	vars := []Var{{host, u.Hostname()}, {port, defaultPort}}
+	vars := []Var{{host, u.Hostname()}, {port, cmp.Or(u.Port(), defaultPort)}}
 	if u.User != nil {
 		vars = append(vars, Var{user, u.User.Username()})
 		if secret, ok := u.User.Password(); ok {

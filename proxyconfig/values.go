@@ -251,12 +251,7 @@ func (v ClusterValues) checkEnd(field, end, byDefault, other string) error {
 
 func (v ClusterValues) valuesName() string { return cmp.Or(v.ValuesName, defaultValuesName) }
 
-func (v ClusterValues) managedBy() string {
-	if v.ManagedBy == "" {
-		return "causeway"
-	}
-	return v.ManagedBy
-}
+func (v ClusterValues) managedBy() string { return cmp.Or(v.ManagedBy, "causeway") }
 
 func (v ClusterValues) objectMeta(name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{

@@ -139,17 +139,11 @@ var _ http.RoundTripper = (*clientTransport)(nil)
 // RoundTrip sends req to the API server where it is now.
 func (t *clientTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.Response != nil && !route.ServesURL(*t.client.known.Load(), req.URL) {
-		if req.Body != nil {
-			req.Body.Close()
-		}
-		return nil, fmt.Errorf("connect: the API server redirects to %s: not followed, for the credentials would go there", printable.Text(req.URL.Scheme+"://"+req.URL.Host, printable.Most))
+		return refusal{fmt.Errorf("connect: the API server redirects to %s: not followed, for the credentials would go there", printable.Text(req.URL.Scheme+"://"+req.URL.Host, printable.Most))}.RoundTrip(req)
 	}
 	g := t.client.enterRoute()
 	if g == nil {
-		if req.Body != nil {
-			req.Body.Close()
-		}
-		return nil, errClosed
+		return refusal{errClosed}.RoundTrip(req)
 	}
 	resp, err := g.rt.RoundTrip(t.client.readdressRequest(req, g))
 	if err != nil {

@@ -2,6 +2,7 @@ package connect
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"sync"
@@ -170,10 +171,7 @@ func (c *Cache) release(key types.NamespacedName, e *cacheEntry) {
 
 // evictLocked drops unused entries until there are no more than Size.
 func (c *Cache) evictLocked() []*cacheEntry {
-	size := c.Size
-	if size == 0 {
-		size = defaultCacheSize
-	}
+	size := cmp.Or(c.Size, defaultCacheSize)
 	var evicted []*cacheEntry
 	for len(c.entries) > size {
 		var oldest *cacheEntry

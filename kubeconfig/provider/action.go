@@ -1,6 +1,7 @@
 package provider
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -22,12 +23,7 @@ type Config struct {
 	Results map[string]Result // by Candidate.Key
 }
 
-func (c Config) providerName() string {
-	if c.Name == "" {
-		return "causeway"
-	}
-	return c.Name
-}
+func (c Config) providerName() string { return cmp.Or(c.Name, "causeway") }
 
 func (c Config) probeInterval() time.Duration {
 	if c.Interval <= 0 {

@@ -1,6 +1,7 @@
 package provider
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -206,13 +207,7 @@ func serverAddress(server string) (host, port string) {
 	if err != nil {
 		return "", ""
 	}
-	port = u.Port()
-	if port == "" && u.Scheme == "http" {
-		port = "80"
-	} else if port == "" {
-		port = "443"
-	}
-	return u.Hostname(), port
+	return u.Hostname(), cmp.Or(u.Port(), map[string]string{"http": "80"}[u.Scheme], "443")
 }
 
 // hasPath reports whether a kubeconfig's server is more than an address.

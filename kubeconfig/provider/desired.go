@@ -240,32 +240,16 @@ func (p *planner) mergeSpec(natural string) (*kubeconfig.Spec, error) {
 	return spec, nil
 }
 
-// annotationError turns the error of a field into one that names the annotation.
+// annotationError turns the error of a field of the route into one that names the annotation.
+// Without a Secret only its password can be missing: resolveSettings has checked all else.
 func (p *planner) annotationError(err error) error {
 	var field *kubeconfig.FieldError
-	if !errors.As(err, &field) {
-		return err
-	}
-	annotation := ""
-	switch name := field.Field; {
-	case name == "Route.ProxyURL" && p.settings.ProxyURL != "" && secretText(p.secrets.Route, KeyProxyURL) == "":
-		annotation = AnnotationProxyURL
-	case name == "Route.Tunnel.Gateway":
-		annotation = AnnotationGateway
-	case strings.HasPrefix(name, "Route."):
-		annotation = AnnotationRouteSecret
-	case name == "TLSServerName":
-		annotation = AnnotationTLSServerName
-	case strings.HasPrefix(name, "Endpoint") && p.settings.Mode == Rewrite:
-		annotation = AnnotationServer
-	default:
+	l := p.settings.layers
+	switch {
+	case !errors.As(err, &field) || !strings.HasPrefix(field.Field, "Route."):
 		return fmt.Errorf("provider: %w", err)
+	case p.settings.RouteSecret == "": // or it is for an outer proxy
+		return l.errorf(AnnotationGateway, "needs a Secret with the key %s: name one in %s", KeyPassword, AnnotationRouteSecret)
 	}
-	if annotation == AnnotationRouteSecret {
-		if p.settings.RouteSecret == "" { // or it is for an outer proxy
-			return p.settings.layers.errorf(AnnotationGateway, "needs a Secret with the key %s: name one in %s", KeyPassword, AnnotationRouteSecret)
-		}
-		return p.settings.layers.errorf(annotation, "%s: %w", strings.ToLower(field.Field[strings.LastIndexByte(field.Field, '.')+1:]), field.Err)
-	}
-	return p.settings.layers.wrapError(annotation, field.Err)
+	return l.errorf(AnnotationRouteSecret, "%s: %w", strings.ToLower(field.Field[strings.LastIndexByte(field.Field, '.')+1:]), field.Err)
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"crypto/x509"
 	"encoding/pem"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -153,15 +152,17 @@ func (p *planner) rotationBlocked() bool {
 	return len(key) == 0 && p.renewalDue()
 }
 
-// replaceIdentity puts <cluster>-ca in place of the CA. If id.sign is set, it signs
-// new credentials with it, too.
+// replaceIdentity puts id.ca, if it is set, in place of the CA. If id.sign is set, it signs new
+// credentials with <cluster>-ca, too.
 func (p *planner) replaceIdentity(value []byte, id identity) ([]byte, error) {
 	spec := kubeconfig.Spec{Name: p.cluster.Name, CA: id.ca}
 	if id.sign {
-		var err error
-		if spec.Credentials, err = p.signCredentials(); err != nil {
-			return nil, err
+		config, err := p.plainSpec().Build()
+		if err != nil {
+			return nil, fmt.Errorf("provider: the Secret %s-ca: %w", p.cluster.Name, err)
 		}
+		user := config.AuthInfos[config.Contexts[config.CurrentContext].AuthInfo]
+		spec.Credentials = kubeconfig.Credentials{Certificate: user.ClientCertificateData, Key: user.ClientKeyData}
 	}
 	merged, err := kubeconfig.Merge(value, spec)
 	if err != nil {
@@ -170,35 +171,11 @@ func (p *planner) replaceIdentity(value []byte, id identity) ([]byte, error) {
 	return merged, nil
 }
 
-// renewCredentials makes new credentials by the same CA.
-func (p *planner) renewCredentials(value []byte) ([]byte, error) {
-	credentials, err := p.signCredentials()
-	if err != nil {
-		return nil, err
-	}
-	merged, err := kubeconfig.Merge(value, kubeconfig.Spec{Name: p.cluster.Name, Credentials: credentials})
-	if err != nil {
-		return nil, fmt.Errorf("provider: %w", err)
-	}
-	return merged, nil
-}
-
-func (p *planner) signCredentials() (kubeconfig.Credentials, error) {
-	config, err := p.plainSpec().Build()
-	if err != nil {
-		return kubeconfig.Credentials{}, fmt.Errorf("provider: the Secret %s-ca: %w", p.cluster.Name, err)
-	}
-	for _, user := range config.AuthInfos {
-		return kubeconfig.Credentials{Certificate: user.ClientCertificateData, Key: user.ClientKeyData}, nil
-	}
-	return kubeconfig.Credentials{}, errors.New("provider: no credentials were made")
-}
-
 // plainSpec returns the Spec of a kubeconfig without a route.
 func (p *planner) plainSpec() kubeconfig.Spec {
 	cert, key := p.clusterCA()
 	return kubeconfig.Spec{
 		Name: p.cluster.Name, Endpoint: p.cluster.Endpoint, CA: cert,
-		Credentials: kubeconfig.Credentials{CAKey: key, KeyAlgorithm: kubeconfig.ECDSAP256},
+		Credentials: kubeconfig.Credentials{CAKey: key},
 	}
 }

@@ -1,6 +1,7 @@
 package provider
 
 import (
+	"cmp"
 	"errors"
 	"time"
 
@@ -175,9 +176,6 @@ func (p *planner) takeOver(s *corev1.Secret) {
 // isOthers reports whether the Secret belongs to another Cluster. A Cluster's annotation can
 // name any Secret of its namespace.
 func (p *planner) isOthers(s *corev1.Secret) bool {
-	if s == nil {
-		return false
-	}
 	owner := s.Labels[kubeconfig.ClusterNameLabel]
 	return owner != "" && owner != p.cluster.Name
 }
@@ -239,11 +237,7 @@ func (p *planner) writeRecords(s *corev1.Secret) {
 		p.records.condition = c.DeepCopy()
 		p.records.condition.ObservedGeneration = 0 // the Secret does not change with each generation
 	}
-	shown := p.shown
-	if shown == "" {
-		shown = p.records.State
-	}
-	p.records.writeTo(s, p.config.providerName(), shown)
+	p.records.writeTo(s, p.config.providerName(), cmp.Or(p.shown, p.records.State))
 }
 
 // reconcileRoute keeps the accepted route in the Secret, and then moves on to the

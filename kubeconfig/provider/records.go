@@ -83,11 +83,8 @@ func decodeRoute(s *corev1.Secret, key string, digests map[string]string, into a
 	}
 }
 
-// writeTo puts r into s, which must be the caller's own copy.
+// writeTo puts r into s, which must be the caller's own copy, with a kubeconfig.
 func (r records) writeTo(s *corev1.Secret, manager string, shown RouteState) {
-	if s.Data == nil {
-		s.Data = map[string][]byte{}
-	}
 	r.Digests = map[string]string{}
 	for key, value := range map[string]any{DataApplied: r.applied, DataOriginal: r.original, DataPrevious: r.previous} {
 		delete(s.Data, key)

@@ -55,7 +55,7 @@ func (p *planner) restoreRoute(r route) bool {
 	adopt := p.settings.Mode == Own && !p.managed
 	rotate := err == nil && p.rotationDue()
 	if rotate {
-		value, err = p.renewCredentials(value)
+		value, err = p.replaceIdentity(value, identity{sign: true})
 	}
 	if err != nil {
 		p.setCondition(notReady(ReasonCorrupted, err.Error()))

@@ -1,6 +1,7 @@
 package provider
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/url"
@@ -147,20 +148,14 @@ func resolveSettings(cluster Cluster, config Config) (resolved, error) {
 	case proxy < len(l):
 		both = l.errorf(AnnotationGateway, "stands beside proxy-url: want one of them")
 	}
-	r.TunnelCluster = l.nearestValue(AnnotationTunnelCluster)
+	r.TunnelCluster = cmp.Or(l.nearestValue(AnnotationTunnelCluster), cluster.Namespace+"/"+cluster.Name)
 	r.NoProxy, r.TLSServerName = l.nearestValue(AnnotationNoProxy), l.nearestValue(AnnotationTLSServerName)
-	r.Server, r.SecondaryName = l.nearestValue(AnnotationServer), l.nearestValue(AnnotationSecondary)
+	r.Server, r.SecondaryName = l.nearestValue(AnnotationServer), cmp.Or(l.nearestValue(AnnotationSecondary), cluster.Name+proxiedSuffix)
 	if tunneled && l.findLayer(AnnotationNoProxy) > 0 { // it may lead directly
 		r.NoProxy = ""
 	}
 	if tunneled && l.findLayer(AnnotationProxyURL) > 0 {
 		r.ProxyURL = ""
-	}
-	if r.TunnelCluster == "" {
-		r.TunnelCluster = cluster.Namespace + "/" + cluster.Name
-	}
-	if r.SecondaryName == "" {
-		r.SecondaryName = cluster.Name + proxiedSuffix
 	}
 	// The Secret comes first: who uses one is known in spite of other mistakes.
 	for _, read := range []func(Cluster) error{r.readRouteSecret, r.readMode, r.readGrace, r.readProbe, r.checkValues} {

@@ -128,6 +128,28 @@ func TestGatewayWithoutSecret(t *testing.T) {
 	}
 }
 
+// What is wrong with what the Secret adds is told of the Secret, whichever field it fills.
+func TestSecretIsNamed(t *testing.T) {
+	for field, data := range map[string]map[string]string{
+		"gateway":  {"gateway": "ftp://gw.test", "password": canary},
+		"proxyurl": {"proxy-url": "http://u:" + canary + "@[p.test"},
+		"password": {"gateway": "http://gw.test:3128"},
+		"user":     {"gateway": "socks5://gw.test", "username": strings.Repeat("u", 256), "password": canary},
+	} {
+		inBubble(t, field, func(t *testing.T, w *world) {
+			w.controlPlane()
+			w.annotate("route-secret", "route")
+			w.route("route", data)
+			w.settle()
+			w.condition(metav1.ConditionFalse, provider.ReasonInvalidSettings)
+			w.message(provider.AnnotationRouteSecret + " of the Cluster: " + field + ": ")
+			if m := w.cluster.Condition.Message; strings.Contains(m, canary) {
+				t.Errorf("%q tells what the Secret holds", m)
+			}
+		})
+	}
+}
+
 // What is wrong with an installation's Config is told before there is a Cluster, by the
 // name of the field.
 func TestCheck(t *testing.T) {

@@ -119,7 +119,7 @@ func (w *world) controlPlane() {
 	w.t.Helper()
 	config, err := kubeconfig.Spec{
 		Name: name, Endpoint: w.cluster.Endpoint, CA: w.ca.cert,
-		Credentials: kubeconfig.Credentials{CAKey: w.ca.key, KeyAlgorithm: kubeconfig.ECDSAP256},
+		Credentials: kubeconfig.Credentials{CAKey: w.ca.key},
 	}.Build()
 	if err != nil {
 		w.t.Fatal(err)

@@ -51,7 +51,7 @@ func PlanEnv(want EnvSecret, held *corev1.Secret, config Config) (Action, error)
 		}}}
 		return p.action, nil
 	}
-	if p.isOurs(Object{Secret: held}, held.Immutable) && !want.isOlder(held.Annotations[AnnotationSource]) {
+	if p.isOurs(Object{Secret: held}) && !want.isOlder(held.Annotations[AnnotationSource]) {
 		next := held.DeepCopy()
 		for _, key := range []string{KeyHTTPProxy, KeyHTTPSProxy, KeyNoProxy} {
 			if _, ok := next.Data[key]; ok {

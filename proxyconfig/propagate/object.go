@@ -31,11 +31,11 @@ type Object struct {
 	ConfigMap *corev1.ConfigMap
 }
 
-func (o Object) kindAndMeta() (kind string, meta *metav1.ObjectMeta) {
+func (o Object) objectParts() (kind string, meta *metav1.ObjectMeta, immutable *bool) {
 	if o.Secret != nil {
-		return kindSecret, &o.Secret.ObjectMeta
+		return kindSecret, &o.Secret.ObjectMeta, o.Secret.Immutable
 	}
-	return kindConfigMap, &o.ConfigMap.ObjectMeta
+	return kindConfigMap, &o.ConfigMap.ObjectMeta, o.ConfigMap.Immutable
 }
 
 // String is the kind and the name of the object.
@@ -43,7 +43,7 @@ func (o Object) String() string {
 	if o == (Object{}) {
 		return "nothing"
 	}
-	kind, meta := o.kindAndMeta()
+	kind, meta, _ := o.objectParts()
 	return kind + " " + meta.Namespace + "/" + meta.Name
 }
 
@@ -81,8 +81,8 @@ func (e *NotOursError) Error() string {
 // isOurs reports whether a held object may be written, and says so if not. By the label a
 // person says that it may. That is no proof: beside a Cluster, the Cluster owns it, or it may
 // be what a restore has left, which is taken over.
-func (p *planner) isOurs(held Object, immutable *bool) bool {
-	_, meta := held.kindAndMeta()
+func (p *planner) isOurs(held Object) bool {
+	_, meta, immutable := held.objectParts()
 	e := NotOursError{Object: held.String(), Want: p.config.managedBy(), ManagedBy: meta.Labels[LabelManagedBy]}
 	if e.ManagedBy == e.Want {
 		e.Immutable = immutable != nil && *immutable
@@ -110,57 +110,38 @@ func (p *planner) foreignPart(held Object, meta *metav1.ObjectMeta) string {
 
 // tellAdopted tells of an object that the Cluster did not own yet.
 func (p *planner) tellAdopted(held Object) {
-	if _, meta := held.kindAndMeta(); !owner.Owns(p.cluster.ownerReference(), meta.OwnerReferences) {
+	if _, meta, _ := held.objectParts(); !owner.Owns(p.cluster.ownerReference(), meta.OwnerReferences) {
 		p.action.Events = append(p.action.Events, Event{corev1.EventTypeNormal, ReasonAdopted,
 			held.String() + " is taken over: it has the name and the label of ours, and no owner that is there"})
 	}
 }
 
-// planSystemdProxy waits for the endpoint: machines are made from what it holds
-// then, once, and one without the endpoint would ask the proxy for its API server.
-func (p *planner) planSystemdProxy(want *corev1.Secret) {
-	if len(p.cluster.Facts.ControlPlaneHosts) == 0 {
+// planObject creates or updates an object.
+func (p *planner) planObject(held, want Object) {
+	if held == (Object{}) {
+		_, meta, _ := want.objectParts()
+		meta.OwnerReferences = owner.With(p.cluster.ownerReference(), nil)
+		p.action.Writes = append(p.action.Writes, want)
 		return
 	}
-	p.planSecret(p.held.SystemdProxy, want)
-}
-
-func (p *planner) planSecret(held, want *corev1.Secret) {
-	if held == nil {
-		want.OwnerReferences = owner.With(p.cluster.ownerReference(), nil)
-		p.action.Writes = append(p.action.Writes, Object{Secret: want})
+	if !p.isOurs(held) {
 		return
 	}
-	if !p.isOurs(Object{Secret: held}, held.Immutable) {
-		return
+	p.tellAdopted(held)
+	next := Object{held.Secret.DeepCopy(), held.ConfigMap.DeepCopy()}
+	if s := next.Secret; s != nil {
+		s.Data = mergeMap(s.Data, want.Secret.Data)
+		p.mergeMetadata(&s.ObjectMeta, want.Secret.ObjectMeta)
+	} else {
+		m := next.ConfigMap
+		m.Data = mergeMap(m.Data, want.ConfigMap.Data)
+		for key := range want.ConfigMap.Data {
+			delete(m.BinaryData, key) // no key may be in both
+		}
+		p.mergeMetadata(&m.ObjectMeta, want.ConfigMap.ObjectMeta)
 	}
-	p.tellAdopted(Object{Secret: held})
-	next := held.DeepCopy()
-	next.Data = mergeMap(next.Data, want.Data)
-	p.mergeMetadata(&next.ObjectMeta, want.ObjectMeta)
 	if !equality.Semantic.DeepEqual(held, next) {
-		p.action.Writes = append(p.action.Writes, Object{Secret: next})
-	}
-}
-
-func (p *planner) planConfigMap(held, want *corev1.ConfigMap) {
-	if held == nil {
-		want.OwnerReferences = owner.With(p.cluster.ownerReference(), nil)
-		p.action.Writes = append(p.action.Writes, Object{ConfigMap: want})
-		return
-	}
-	if !p.isOurs(Object{ConfigMap: held}, held.Immutable) {
-		return
-	}
-	p.tellAdopted(Object{ConfigMap: held})
-	next := held.DeepCopy()
-	next.Data = mergeMap(next.Data, want.Data)
-	for key := range want.Data {
-		delete(next.BinaryData, key) // no key may be in both
-	}
-	p.mergeMetadata(&next.ObjectMeta, want.ObjectMeta)
-	if !equality.Semantic.DeepEqual(held, next) {
-		p.action.Writes = append(p.action.Writes, Object{ConfigMap: next})
+		p.action.Writes = append(p.action.Writes, next)
 	}
 }
 

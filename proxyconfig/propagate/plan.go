@@ -69,12 +69,7 @@ func (c Config) Labels() map[string]string {
 	return map[string]string{LabelManagedBy: c.managedBy()}
 }
 
-func (c Config) managedBy() string {
-	if c.ManagedBy == "" {
-		return "causeway"
-	}
-	return c.ManagedBy
-}
+func (c Config) managedBy() string { return cmp.Or(c.ManagedBy, "causeway") }
 
 // Held is what the API server holds for a Cluster. A nil one does not exist.
 type Held struct {
@@ -171,9 +166,11 @@ func Plan(cluster Cluster, held Held, config Config) (Action, error) {
 		return refusePlan(ReasonCluster, fmt.Errorf("propagate: Cluster %s/%s: %w", cluster.Namespace, cluster.Name, err))
 	}
 	p.tellIgnored(values.Config)
-	p.planSystemdProxy(objects.SystemdProxy)
-	p.planSecret(held.Secret, objects.Secret)
-	p.planConfigMap(held.ConfigMap, objects.ConfigMap)
+	if len(cluster.Facts.ControlPlaneHosts) > 0 { // machines are made of it once, and would ask the proxy for their API server
+		p.planObject(Object{Secret: held.SystemdProxy}, Object{Secret: objects.SystemdProxy})
+	}
+	p.planObject(Object{Secret: held.Secret}, Object{Secret: objects.Secret})
+	p.planObject(Object{ConfigMap: held.ConfigMap}, Object{ConfigMap: objects.ConfigMap})
 	return p.action, errors.Join(p.errs...)
 }
 

@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"io"
@@ -169,9 +170,8 @@ type pod struct {
 }
 
 type container struct {
-	Name    string                 `json:"name"`
-	Env     []corev1.EnvVar        `json:"env"`
-	EnvFrom []corev1.EnvFromSource `json:"envFrom"`
+	Name string          `json:"name"`
+	Env  []corev1.EnvVar `json:"env"`
 }
 
 // maxContainers bounds the answer, which has up to six variables for each.
@@ -193,12 +193,7 @@ func (h *Handler) review(i *proxyconfig.Injector, req *Request, told *Review) (p
 	if n := len(p.Spec.InitContainers) + len(p.Spec.Containers) + len(p.Spec.EphemeralContainers); n > maxContainers {
 		return nil, statusErrorf(http.StatusRequestEntityTooLarge, "%d containers, more than %d", n, maxContainers)
 	}
-	if told.Name == "" {
-		told.Name = p.Metadata.Name
-	}
-	if told.Name == "" {
-		told.Name = p.Metadata.GenerateName + "*"
-	}
+	told.Name = cmp.Or(told.Name, p.Metadata.Name, p.Metadata.GenerateName+"*")
 	meta := &metav1.ObjectMeta{Labels: p.Metadata.Labels}
 	if mirror := p.Metadata.Annotations.Mirror; mirror != nil {
 		meta.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: *mirror}

@@ -1,10 +1,12 @@
 package webhook
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"log"
 	"net"
 	"net/http"
@@ -57,7 +59,8 @@ type Server struct {
 // what was asked, and closes all connections. The error is that of l, or says that answers
 // took longer than Grace.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
-	places := newPlaceListener(l, s.TLS, s.logf)
+	errorLog := cmp.Or(s.ErrorLog, log.New(io.Discard, "", 0))
+	places := newPlaceListener(l, s.TLS, errorLog.Printf)
 	defer places.Close()
 	server := &http.Server{
 		Handler:           newLimiter(s.Handler, s.Refused),
@@ -67,7 +70,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		ReadTimeout:       bodyTimeout,
 		WriteTimeout:      bodyTimeout,
 		IdleTimeout:       idleTimeout,
-		ErrorLog:          log.New(connErrors{s.logf}, "", 0),
+		ErrorLog:          errorLog,
 	}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(places) }()
@@ -84,20 +87,6 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	}
 	server.Close()
 	return err
-}
-
-func (s *Server) logf(format string, args ...any) {
-	if s.ErrorLog != nil {
-		s.ErrorLog.Printf(format, args...)
-	}
-}
-
-// connErrors writes what an http.Server says.
-type connErrors struct{ logf func(string, ...any) }
-
-func (e connErrors) Write(text []byte) (int, error) {
-	e.logf("%s", text)
-	return len(text), nil
 }
 
 var errLines = errors.New("webhook: the header has too many lines")

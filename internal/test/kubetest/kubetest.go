@@ -26,7 +26,7 @@ func Spec(ca *pki.CA) kubeconfig.Spec {
 		Name:        "c1",
 		Endpoint:    kubeconfig.Endpoint{Host: "api.test", Port: 6443},
 		CA:          ca.CertPEM(),
-		Credentials: kubeconfig.Credentials{CAKey: ca.KeyPEM(), KeyAlgorithm: kubeconfig.ECDSAP256},
+		Credentials: kubeconfig.Credentials{CAKey: ca.KeyPEM()},
 	}
 }
 

@@ -12,16 +12,10 @@ import (
 
 // CheckClusterName checks the name of a cluster.
 func CheckClusterName(name string) error {
-	if name == "" {
-		return ErrRequired
-	}
 	if len(name) > validation.LabelValueMaxLength {
 		return fmt.Errorf("has %d bytes; want at most %d, the length of a label value", len(name), validation.LabelValueMaxLength)
 	}
-	if len(validation.IsDNS1123Subdomain(name)) > 0 {
-		return errors.New("want a DNS name: lowercase letters, digits, '-' and '.', a letter or digit at both ends of each part")
-	}
-	return nil
+	return CheckObjectName(name)
 }
 
 // CheckNamespace checks the name of a namespace.

@@ -4,6 +4,7 @@
 package route
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -62,10 +63,7 @@ func (o *Options) New(s *Settings) (*Route, error) {
 	if err != nil {
 		return nil, err
 	}
-	r.Settings, r.Server, r.ServerName, r.direct = s, srv, s.Rest.ServerName, r.Dialer
-	if r.ServerName == "" {
-		r.ServerName = srv.Host()
-	}
+	r.Settings, r.Server, r.ServerName, r.direct = s, srv, cmp.Or(s.Rest.ServerName, srv.Host()), r.Dialer
 	if more := s.endpoints(); len(more) > 0 {
 		r.endpoints = newEndpoints(r, more)
 		r.Dialer = r.endpoints.withoutHandshake(r.direct)
@@ -164,7 +162,7 @@ func (o *Options) newRoute(s *Settings, srv Server) (*Route, error) {
 	if s.extension == nil || s.extension.NoProxy == "" {
 		return &Route{Dialer: d, Proxy: proxy, Forward: forward}, nil
 	}
-	return s.withNoProxy(d, forward, proxy, srv)
+	return s.withNoProxy(d, forward, proxy, srv), nil
 }
 
 // checkDirect refuses to leave out what speaks of a proxy: the kubeconfig may
@@ -190,15 +188,12 @@ func (s *Settings) checkDirect() error {
 
 // withNoProxy returns the way by d, a dialer of proxy, for all that noProxy does not
 // list. Only the list decides: nothing is implied.
-func (s *Settings) withNoProxy(d, forward dialer.Dialer, proxy *url.URL, srv Server) (*Route, error) {
-	rules, err := noproxy.Options{NoImpliedLoopback: true}.Parse(s.extension.NoProxy)
-	if err != nil { // not reached: without Strict it is nil
-		return nil, field.Wrap(s.extensionField("noProxy"), err)
-	}
+func (s *Settings) withNoProxy(d, forward dialer.Dialer, proxy *url.URL, srv Server) *Route {
+	rules, _ := noproxy.Options{NoImpliedLoopback: true}.Parse(s.extension.NoProxy) // without Strict there is no error
 	if host, port, err := net.SplitHostPort(srv.Address); err == nil && rules.Bypass(host, port) {
 		proxy = nil
 	}
-	return &Route{Dialer: &dialer.Router{NoProxy: rules, Direct: forward, Default: d}, Proxy: proxy, Forward: forward, mixed: true}, nil
+	return &Route{Dialer: &dialer.Router{NoProxy: rules, Direct: forward, Default: d}, Proxy: proxy, Forward: forward, mixed: true}
 }
 
 // proxyDialer returns a dialer that goes through proxy, with what the extension

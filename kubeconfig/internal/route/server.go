@@ -1,6 +1,7 @@
 package route
 
 import (
+	"cmp"
 	"errors"
 	"net"
 	"net/http"
@@ -28,15 +29,7 @@ func NewServer(text string) (Server, error) {
 
 // AddressOf returns the host:port of a URL, the scheme's port if it names none.
 func AddressOf(u *url.URL) string {
-	port := u.Port()
-	switch {
-	case port != "":
-	case u.Scheme == "http":
-		port = "80"
-	default:
-		port = "443"
-	}
-	return net.JoinHostPort(u.Hostname(), port)
+	return net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), map[string]string{"http": "80"}[u.Scheme], "443"))
 }
 
 // Host is the server's name or address.

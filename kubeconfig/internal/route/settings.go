@@ -148,19 +148,11 @@ func checkFile(path string) error {
 	return nil
 }
 
-// ReadFile is os.ReadFile for a file that a kubeconfig names.
-func ReadFile(path string) ([]byte, error) {
-	if err := checkFile(path); err != nil {
-		return nil, err
-	}
-	return os.ReadFile(path)
-}
-
 // NamedFiles are the files that the entries and the extension name, by field.
 func NamedFiles(current *entry.Current) map[string]string {
 	files := map[string]string{current.Field("certificate-authority"): current.Cluster.CertificateAuthority}
 	if user := current.User; user != nil {
-		files[TokenFile], files["client-certificate"], files["client-key"] = user.TokenFile, user.ClientCertificate, user.ClientKey
+		files["tokenFile"], files["client-certificate"], files["client-key"] = user.TokenFile, user.ClientCertificate, user.ClientKey
 	}
 	if e, err := entry.ParseExtension(current.ClusterName, current.Cluster); err == nil && e != nil && e.ProxyTLS != nil {
 		path, t := entry.ExtensionField(current.ClusterName)+".proxyTLS.", e.ProxyTLS
@@ -171,9 +163,6 @@ func NamedFiles(current *entry.Current) map[string]string {
 	maps.DeleteFunc(files, func(_, path string) bool { return path == "" })
 	return files
 }
-
-// TokenFile is a field of [NamedFiles].
-const TokenFile = "tokenFile"
 
 // readToken makes BearerToken what client-go sends: what is in the token file, without the
 // white space around it, if there is something.

@@ -13,6 +13,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -150,39 +151,29 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 			return fmt.Errorf("--state: %w", err)
 		}
 	}
-	l, err := cli.Listen(ctx, f.status)
+	// The status page lives until the last stream has ended.
+	stopPage, err := cli.StartPage(ctx, log, "status", f.status, statusHandler(agent, counted))
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE): // others of the machine must not keep the agent from connecting
 		log.Warn("there is no status page: the address of --status is in use", "address", f.status)
 	case err != nil:
 		return fmt.Errorf("--status: %w", err)
 	}
-	// The status page lives until the last stream has ended.
-	late, end := context.WithCancel(context.WithoutCancel(ctx))
-	page := make(chan error, 1)
-	if l == nil {
-		page <- nil
-	} else {
-		log.Info("listening", "for", "status", "address", l.Addr().String())
-		go func() { page <- cli.ServeHTTP(late, l, statusHandler(agent, counted)) }()
-	}
 	following, stop := context.WithCancel(ctx)
-	followed := make(chan struct{})
-	go func() {
-		defer close(followed)
+	var followed sync.WaitGroup
+	followed.Go(func() {
 		follow.Run(following, follow.Every, func() { // on SIGHUP, too, which must not end the agent
 			if f.targets != nil {
 				f.targets.Check(log, "targets", "allow")
 			}
 		})
-	}()
+	})
 	err = cli.FieldMistake(agent.Run(ctx), // it returns what can't work
 		"tunnel: config: field Servers of the Agent", "--server", "tunnel: config: field Replica of the Agent", "--replica",
 		"tunnel: config: field Allow", "--allow", "tunnel: config: field Aliases", "--alias")
-	end()
 	stop()
-	<-followed
-	return errors.Join(err, <-page)
+	followed.Wait()
+	return errors.Join(err, stopPage())
 }
 
 // statusHandler serves the agent's own paths, and /metrics.

@@ -2,9 +2,12 @@
 package cli
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/netip"
@@ -124,6 +127,19 @@ func Main(run func(ctx context.Context) (name string, err error)) {
 
 // errorText is for a terminal: an error may quote what others wrote.
 func errorText(err error) string { return printable.Lines(err.Error(), 64<<10) }
+
+// WriteJSON writes v as JSON, with escapes for what does not print.
+func WriteJSON(w io.Writer, v any) error {
+	var text bytes.Buffer
+	enc := json.NewEncoder(&text)
+	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return err
+	}
+	_, err := w.Write(printable.JSON(text.Bytes()))
+	return err
+}
 
 // Quote quotes an address for a message, without a password.
 func Quote(address string) string { return strconv.Quote(mask.Address(address)) }

@@ -5,10 +5,10 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"sync"
 	"time"
 
 	"github.com/causewayproject/causeway/internal/admission"
+	"github.com/causewayproject/causeway/internal/group"
 	"github.com/causewayproject/causeway/internal/turns"
 )
 
@@ -21,60 +21,30 @@ const (
 	answerTimeout = 30 * time.Second
 )
 
-// placeListener gives each connection a place, until it is closed.
-type placeListener struct {
-	net.Listener
-	places *admission.Admission
-}
-
-func newPlaceListener(l net.Listener) placeListener {
-	p := placeListener{l, admission.New(maxPages, 0)}
-	p.places.Patience = 100 * time.Millisecond // a request takes far less
-	return p
-}
-
-// Accept does not wait for a place.
-func (l placeListener) Accept() (net.Conn, error) {
-	conn, err := l.Listener.Accept()
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	c := &placeConn{Conn: conn, ctx: ctx, cancel: cancel}
-	c.enter = sync.OnceValues(func() (*admission.Place, error) {
-		place, err := l.places.Enter(ctx, conn)
-		if err == nil {
-			place.Settle(false)
-			place.Wait() // even while a request is served: its client may send more, and not read
-			context.AfterFunc(place.Context(), cancel)
+// newPlaceListener returns a listener of connections that have a place, until they are closed.
+func newPlaceListener(l net.Listener) net.Listener {
+	places := admission.New(maxPages, 0)
+	places.Patience = 100 * time.Millisecond // a request takes far less
+	return group.NewListener(l, func(ctx context.Context, conn net.Conn) net.Conn {
+		place, err := places.Enter(ctx, conn)
+		if err != nil {
+			conn.Close()
+			return nil
 		}
-		return place, err
+		place.Settle(false)
+		place.Wait() // even while a request is served: its client may send more, and not read
+		return &placeConn{conn, place}
 	})
-	return c, nil
 }
 
 type placeConn struct {
 	net.Conn
-	ctx    context.Context // ends when the place is lost or the connection closed
-	enter  func() (*admission.Place, error)
-	cancel context.CancelFunc
+	place *admission.Place
 }
 
-// Read waits for a place the first time. net/http answers an error that is not of the network
-// with 400, as if the request were wrong.
-func (c *placeConn) Read(b []byte) (int, error) {
-	if _, err := c.enter(); err != nil {
-		return 0, &net.OpError{Op: "read", Net: "tcp", Err: err}
-	}
-	return c.Conn.Read(b)
-}
-
-// Close ends the wait for a place, too.
+// Close gives the place back, too.
 func (c *placeConn) Close() error {
-	c.cancel()
-	if place, err := c.enter(); err == nil {
-		place.Leave()
-	}
+	c.place.Leave()
 	return c.Conn.Close()
 }
 
@@ -100,7 +70,7 @@ func inTurn(h http.Handler) http.Handler {
 			conn := r.Context().Value((*placeConn)(nil)).(*placeConn)
 			ctx, cancel := context.WithCancel(r.Context())
 			defer cancel()
-			defer context.AfterFunc(conn.ctx, cancel)()
+			defer context.AfterFunc(conn.place.Context(), cancel)()
 			if queue.Enter(ctx, turns.Source(conn.RemoteAddr())) != nil {
 				return // nobody waits for the answer any more
 			}

@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
+	"github.com/causewayproject/causeway/noproxy"
 	"github.com/causewayproject/causeway/proxyconfig/webhook"
 )
 
@@ -126,6 +127,14 @@ var ClusterFlags = []string{
 	"noproxy: cluster: PodCIDRs", "--pods", "noproxy: cluster: ServiceCIDRs", "--services",
 	"noproxy: cluster: NodeCIDRs", "--nodes", "noproxy: cluster: ControlPlaneHosts", "--control-plane",
 	"noproxy: cluster: ServiceDomain", "--domain", "noproxy: cluster: Region", "--region",
+}
+
+// Consumers are the names that flags take for a [noproxy.Consumer].
+func Consumers() (names []string) {
+	for _, c := range noproxy.Consumers() {
+		names = append(names, c.String())
+	}
+	return names
 }
 
 // Choice adds a flag that takes one of a few values, which completion lists. Its usage

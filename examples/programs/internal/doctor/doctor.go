@@ -2,9 +2,7 @@
 package doctor
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -19,7 +17,6 @@ import (
 
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
 	"github.com/causewayproject/causeway/examples/programs/internal/command"
-	"github.com/causewayproject/causeway/internal/printable"
 	"github.com/causewayproject/causeway/kubeconfig"
 	"github.com/causewayproject/causeway/kubeconfig/probe"
 )
@@ -110,13 +107,7 @@ func (o options) run(ctx context.Context, stdout io.Writer) (err error) {
 	d := diagnose(ctx, o)
 	d.Status = statusOf(d.Report)
 	if o.json {
-		var text bytes.Buffer
-		enc := json.NewEncoder(&text)
-		enc.SetIndent("", "  ")
-		enc.SetEscapeHTML(false)
-		if err = enc.Encode(d); err == nil {
-			_, err = stdout.Write(printable.JSON(text.Bytes()))
-		}
+		err = cli.WriteJSON(stdout, d)
 	} else {
 		err = writeTable(stdout, d)
 	}

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"net/url"
@@ -52,10 +53,7 @@ func environmentNote(server string, getenv func(string) string) []string {
 	if proxy == "" || err != nil || u.Scheme != "https" {
 		return nil
 	}
-	port := u.Port()
-	if port == "" {
-		port = "443"
-	}
+	port := cmp.Or(u.Port(), "443")
 	_, list := firstSet(getenv, "NO_PROXY", "no_proxy")
 	decided := noproxy.Parse(list).Explain(u.Hostname(), port)
 	target := net.JoinHostPort(u.Hostname(), port)

@@ -97,10 +97,6 @@ func (r *relay) run(ctx context.Context, dir, health string) error {
 	if err := writeConfiguration(socket); err != nil {
 		return errors.Join(fmt.Errorf("--dir: %w", err), l.Close())
 	}
-	page, err := cli.Listen(ctx, health)
-	if err != nil {
-		return errors.Join(fmt.Errorf("--health: %w", err), l.Close())
-	}
 	defer r.failures.Start()()
 	g := &gateway.Gateway{
 		Authenticate: func(context.Context, gateway.Credentials) (gateway.Identity, error) {
@@ -112,16 +108,11 @@ func (r *relay) run(ctx context.Context, dir, health string) error {
 	counted := &prometheus.Gateway{Status: g.Status}
 	g.Hooks = counted.Hooks(g.Hooks)
 	r.log.Info("listening", "socket", socket, "gateway", r.gateway.String(), "cluster", r.cluster)
-	if page == nil {
-		return g.ServeConnect(ctx, l)
+	stop, err := cli.StartPage(ctx, r.log, "health", health, pages(counted)) // until the last connection has ended
+	if err != nil {
+		return errors.Join(fmt.Errorf("--health: %w", err), l.Close())
 	}
-	r.log.Info("listening", "for", "health", "address", page.Addr().String())
-	late, end := context.WithCancel(context.WithoutCancel(ctx)) // until the last connection has ended
-	failed := make(chan error, 1)
-	go func() { failed <- cli.ServeHTTP(late, page, pages(counted)) }()
-	err = g.ServeConnect(ctx, l)
-	end()
-	return errors.Join(err, <-failed)
+	return errors.Join(g.ServeConnect(ctx, l), stop())
 }
 
 // pages serves /healthz, which says that the process answers, and /metrics.

@@ -84,11 +84,7 @@ func (r *reader) fields(field string, in map[string]any, name string, known ...s
 		r.addError("%s: want fields and their values, or {} for no limits", field)
 	}
 	for _, name := range slices.Sorted(maps.Keys(all)) {
-		switch {
-		case known == nil || slices.Contains(known, name):
-		case name == "bytesPerDay":
-			r.addError("%s.bytesPerDay: there are no limits for a day any more: write bytesPerSecond instead", field)
-		default:
+		if known != nil && !slices.Contains(known, name) {
 			r.addError("%s: unknown field %.40q: want %s", field, name, cli.JoinOr(known))
 		}
 	}

@@ -169,25 +169,14 @@ func checkClusters(mgr manager.Manager) error {
 
 // servePage has /healthz, /readyz and /metrics at Health, until stop is called.
 func (p Program) servePage(ctx context.Context, log *slog.Logger, h *health) (stop func() error, err error) {
-	l, err := cli.Listen(ctx, p.Health)
-	if err != nil {
-		return nil, fmt.Errorf("--health: %w", err)
-	}
-	if l == nil {
-		return func() error { return nil }, nil
-	}
-	log.Info("listening", "for", "health", "address", l.Addr().String())
 	mux := http.NewServeMux()
 	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.Handle("/readyz", h)
 	mux.Handle("GET /metrics", MetricsHandler(p.Metrics...))
-	ctx, end := context.WithCancel(context.WithoutCancel(ctx))
-	page := make(chan error, 1)
-	go func() { page <- cli.ServeHTTP(ctx, l, mux) }()
-	return func() error {
-		end()
-		return <-page
-	}, nil
+	if stop, err = cli.StartPage(ctx, log, "health", p.Health, mux); err != nil {
+		err = fmt.Errorf("--health: %w", err)
+	}
+	return stop, err
 }
 
 // MetricsHandler serves the collectors' metrics, and those of reconcilers, of requests to

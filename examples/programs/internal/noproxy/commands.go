@@ -1,6 +1,7 @@
 package noproxy
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -61,7 +62,7 @@ func explain(stdout, stderr io.Writer, list string, targets []string, asJSON boo
 		answers = append(answers, rules.Explain(host, port))
 	}
 	if asJSON {
-		return writeJSON(stdout, answers)
+		return cli.WriteJSON(stdout, answers)
 	}
 	return writeExplanations(stdout, answers)
 }
@@ -73,11 +74,7 @@ func parseTarget(arg string) (host, port string, err error) {
 		if err != nil || u.Hostname() == "" {
 			return "", "", cli.Mistake("a target is not a URL with a host") // may hold credentials
 		}
-		port := u.Port()
-		if port == "" {
-			port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
-		}
-		return u.Hostname(), port, nil
+		return u.Hostname(), cmp.Or(u.Port(), map[string]string{"http": "80", "https": "443"}[u.Scheme]), nil
 	}
 	if strings.ContainsAny(arg, "@/ ") { // no URL, and no credentials to repeat
 		return "", "", cli.Mistake("a target is a host, host:port or URL")
@@ -136,9 +133,9 @@ status is 1 if it finds something, so that it can guard a chart in CI.`,
 		},
 	}
 	cmd.Flags().StringVar(&list, "list", "", "the no_proxy `list`; required")
-	cmd.Flags().Var(&names, "for", "`consumers` to ask: "+strings.Join(consumerNames(), ", ")+"; default all")
+	cmd.Flags().Var(&names, "for", "`consumers` to ask: "+strings.Join(command.Consumers(), ", ")+"; default all")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "write JSON")
-	command.Complete(cmd, "for", consumerNames()...)
+	command.Complete(cmd, "for", command.Consumers()...)
 	return cmd
 }
 
@@ -153,16 +150,9 @@ func dropSeparators(r rune) rune {
 	return r
 }
 
-func consumerNames() (names []string) {
-	for _, c := range noproxy.Consumers() {
-		names = append(names, c.String())
-	}
-	return names
-}
-
 func writeLint(stdout io.Writer, asJSON bool, findings []noproxy.Finding) error {
 	if asJSON {
-		return writeJSON(stdout, append([]noproxy.Finding{}, findings...)) // [], not null
+		return cli.WriteJSON(stdout, append([]noproxy.Finding{}, findings...)) // [], not null
 	}
 	if len(findings) == 0 {
 		_, err := fmt.Fprintln(stdout, "no findings")

@@ -2,8 +2,6 @@
 package noproxy
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -33,18 +31,6 @@ func Command() *cobra.Command {
 		Long:    long,
 		Example: "  causeway noproxy explain --list '.example.com,10.0.0.0/8' registry.example.com 10.1.2.3:443",
 	}, explainCommand(), lintCommand())
-}
-
-func writeJSON(w io.Writer, v any) error {
-	var text bytes.Buffer
-	enc := json.NewEncoder(&text)
-	enc.SetIndent("", "  ")
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
-		return err
-	}
-	_, err := w.Write(printable.JSON(text.Bytes()))
-	return err
 }
 
 // maxCell is how many bytes of a cell are shown, the last of a row aside. A host has 253.

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -91,8 +90,6 @@ func Command() *cobra.Command {
 	set := cmd.Flags()
 	o.flags = set
 	command.Choice(cmd, &o.format, "format", "env", "what to print", formats...)
-	format := set.Lookup("format")
-	format.Value = formatValue{format.Value}
 	set.StringVar(&o.file, "file", "", "YAML `file` of what flags say otherwise")
 	command.Choice(cmd, &o.credentials, "credentials", "everywhere", "of values: who gets them", "everywhere", "machines", "nowhere")
 	command.Choice(cmd, &o.containerd, "containerd-list", "computed", "of values: the list for containerd", "computed", "installation")
@@ -103,27 +100,9 @@ func Command() *cobra.Command {
 	set.Var(&o.units, "unit", "of kubeadm: `service` that gets the drop-in, such as crio, docker or kubelet; several are allowed; default containerd")
 	command.Choice(cmd, &o.staticPods, "static-pods", "none", "of kubeadm: how static pods get the variables", staticPods...)
 	set.Var(&o.lint, "lint", "`consumer` to check the list for, such as curl; several are allowed")
-	command.Complete(cmd, "lint", consumers()...)
+	command.Complete(cmd, "lint", command.Consumers()...)
 	s.flags(cmd)
 	return cmd
-}
-
-// formatValue says what to take in place of the formats that there were.
-type formatValue struct{ pflag.Value }
-
-// Set is pflag's.
-func (v formatValue) Set(text string) error {
-	if slices.Contains([]string{"apt", "npm", "git", "compose"}, text) {
-		return fmt.Errorf("there is no format for %s any more: take the values of env", text)
-	}
-	return v.Value.Set(text)
-}
-
-func consumers() (names []string) {
-	for _, c := range noproxy.Consumers() {
-		names = append(names, c.String())
-	}
-	return names
 }
 
 // options are the flags that are not part of the file.

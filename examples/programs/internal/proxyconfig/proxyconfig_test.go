@@ -173,7 +173,6 @@ func TestMistakes(t *testing.T) {
 		want  string
 		usage bool
 	}{
-		{[]string{"--format", "apt"}, `"--format" flag: there is no format for apt any more: take the values of env`, true},
 		{[]string{"--format", "x"}, `"--format" flag: want env, docker-env, systemd, kubeadm, values, docker or jvm`, true},
 		{[]string{"x"}, `unexpected argument "x"`, true},
 		{[]string{"--layout", "x"}, `"--layout" flag: want merged or giantswarm`, true},

@@ -1,9 +1,11 @@
 package server
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"net"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -167,7 +169,10 @@ func portLines(d agentConfig) string {
 	ports := []targetPattern{{from: d.Proxy.port, to: d.Proxy.port}}
 	texts := []string{d.Pod.port}
 	for _, address := range d.Invitation.Servers {
-		_, text, _ := splitAddress(address)
+		_, text, _ := net.SplitHostPort(address)
+		if u, err := url.Parse(address); err == nil && strings.Contains(address, "://") {
+			text = cmp.Or(u.Port(), map[string]string{"ws": "80", "wss": "443"}[u.Scheme])
+		}
 		texts = append(texts, text)
 	}
 	for _, text := range texts {

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"log/slog"
@@ -183,18 +182,5 @@ func (p *program) setClusterPayload(ctx context.Context, cluster string, payload
 	if payload.Data == nil {
 		return p.state.Store.Delete(ctx, payloadRecord(cluster, payload))
 	}
-	list, err := p.state.payloads(ctx, cluster)
-	if err != nil {
-		return err
-	}
-	var had []byte
-	for _, one := range list {
-		if one.Name == payload.Name {
-			had = one.Data
-		}
-	}
-	if bytes.Equal(had, payload.Data) {
-		return nil
-	}
-	return p.state.setPayload(ctx, cluster, payload)
+	return p.state.putChanged(ctx, payloadRecord(cluster, payload))
 }

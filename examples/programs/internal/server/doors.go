@@ -4,12 +4,10 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"strings"
 
 	"github.com/spf13/pflag"
 
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
-	"github.com/causewayproject/causeway/internal/hostport"
 	"github.com/causewayproject/causeway/tunnel/gateway"
 	tunnelkube "github.com/causewayproject/causeway/tunnel/kubernetes"
 )
@@ -95,10 +93,7 @@ func (p *program) addDoors(ctx context.Context, f *doorFlags, add func(name, add
 			return fmt.Errorf("--door-client-ca: %w", err)
 		}
 	}
-	table, err := f.sniTable()
-	if err != nil {
-		return err
-	}
+	table, _ := f.sniTable() // check has, too
 	addDoor("sni", f.sni, (*gateway.Gateway).ServeSNI, func(g *gateway.Gateway) {
 		g.Authenticate, g.Route = gateway.Anyone, gateway.ByTable(table)
 	})
@@ -108,15 +103,11 @@ func (p *program) addDoors(ctx context.Context, f *doorFlags, add func(name, add
 func (f *doorFlags) sniTable() (*gateway.Table, error) {
 	names := map[string]gateway.Place{}
 	for _, text := range f.names {
-		name, to, ok := strings.Cut(text, "=")
-		slash := strings.LastIndexByte(to, '/')
-		if !ok || name == "" || slash <= 0 {
-			return nil, cli.Mistake("--sni-name %s is not NAME=CLUSTER/HOST:PORT", cli.Quote(text))
+		name, to, err := parsePlace("--sni-name", "NAME", text)
+		if err != nil {
+			return nil, err
 		}
-		if err := hostport.CheckAddress(to[slash+1:]); err != nil {
-			return nil, cli.Mistake("--sni-name %s: %v", cli.Quote(text), err)
-		}
-		names[name] = gateway.Place{Cluster: to[:slash], Address: to[slash+1:]}
+		names[name] = to
 	}
 	table := new(gateway.Table)
 	table.Set(names)

@@ -7,8 +7,6 @@ import (
 	"log/slog"
 	"net"
 	"strings"
-	"sync"
-	"syscall"
 	"time"
 
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
@@ -20,56 +18,34 @@ import (
 	"github.com/causewayproject/causeway/tunnel/gateway"
 )
 
-// forward is a listener and the target of its connections.
-type forward struct{ listen, cluster, target string }
-
-// parseForward reads LISTEN=CLUSTER/HOST:PORT. A cluster's name may hold
-// slashes, a target none.
-func parseForward(text string) (forward, error) {
-	listen, to, ok := strings.Cut(text, "=")
-	slash := strings.LastIndexByte(to, '/')
-	if !ok || slash <= 0 {
-		return forward{}, cli.Mistake("--forward %s is not LISTEN=CLUSTER/HOST:PORT", cli.Quote(text))
+// parsePlace reads what=CLUSTER/HOST:PORT of a flag. A cluster's name may hold slashes, a
+// target none.
+func parsePlace(flag, what, text string) (from string, to gateway.Place, err error) {
+	from, place, ok := strings.Cut(text, "=")
+	slash := strings.LastIndexByte(place, '/')
+	if !ok || from == "" || slash <= 0 {
+		return "", to, cli.Mistake("%s %s is not %s=CLUSTER/HOST:PORT", flag, cli.Quote(text), what)
 	}
-	f := forward{listen, to[:slash], to[slash+1:]}
-	if _, _, err := net.SplitHostPort(f.listen); err != nil {
-		return forward{}, cli.Mistake("--forward %s: LISTEN is not HOST:PORT", cli.Quote(text))
+	to = gateway.Place{Cluster: place[:slash], Address: place[slash+1:]}
+	if err := hostport.CheckAddress(to.Address); err != nil {
+		return "", to, cli.Mistake("%s %s: the target: %v", flag, cli.Quote(text), err)
 	}
-	if err := hostport.CheckAddress(f.target); err != nil {
-		return forward{}, cli.Mistake("--forward %s: the target: %v", cli.Quote(text), err)
-	}
-	return f, nil
+	return from, to, nil
 }
 
-// forward serves l until ctx ends, and its connections for the grace.
-func (p *program) forward(ctx context.Context, l net.Listener, to forward) error {
-	defer l.Close()
-	defer context.AfterFunc(ctx, func() { l.Close() })()
-	relaying, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	var connections sync.WaitGroup
-	defer func() {
-		defer time.AfterFunc(p.grace, cancel).Stop()
-		connections.Wait()
-	}()
-	for {
-		conn, err := l.Accept()
-		switch {
-		case err == nil:
-			connections.Go(func() { p.forwardConn(relaying, conn, to) })
-		case ctx.Err() != nil:
-			return nil
-		case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE), errors.Is(err, syscall.ECONNABORTED):
-			time.Sleep(50 * time.Millisecond) // that passes
-		default:
-			return err
-		}
+// parseForward reads --forward.
+func parseForward(text string) (listen string, to gateway.Place, err error) {
+	listen, to, err = parsePlace("--forward", "LISTEN", text)
+	if _, _, wrong := net.SplitHostPort(listen); err == nil && wrong != nil {
+		err = cli.Mistake("--forward %s: LISTEN is not HOST:PORT", cli.Quote(text))
 	}
+	return listen, to, err
 }
 
-func (p *program) forwardConn(ctx context.Context, conn net.Conn, to forward) {
+func (p *program) forwardConn(ctx context.Context, conn net.Conn, to gateway.Place) {
 	began := time.Now()
-	a := access{door: "forward", remote: conn.RemoteAddr(), cluster: to.cluster, target: to.target}
-	target, err := p.dial(ctx, gateway.Request{Cluster: to.cluster, Address: to.target, Credentials: gateway.Credentials{Remote: a.remote}})
+	a := access{door: "forward", remote: conn.RemoteAddr(), cluster: to.Cluster, target: to.Address}
+	target, err := p.dial(ctx, gateway.Request{Cluster: to.Cluster, Address: to.Address, Credentials: gateway.Credentials{Remote: a.remote}})
 	if err != nil {
 		phase := gateway.PhaseDial
 		if _, ok := errors.AsType[*limits.Error](err); ok {

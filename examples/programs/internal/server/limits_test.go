@@ -77,7 +77,7 @@ func TestLimits(t *testing.T) {
 	say(t, conn, "hello")
 
 	writeFile(t, filepath.Dir(file), "limits.yaml", "clients: {ann: {bytesPerDay: 2Gi}}")
-	p.Await(`level=WARN msg="limits: those before stay" error=.*bytesPerDay.*write bytesPerSecond instead`)
+	p.Await(`level=WARN msg="limits: those before stay" error=.*bytesPerDay.*want connections, dialsPerSecond or bytesPerSecond`)
 	if _, err := dialThrough(t, ticket); err == nil {
 		t.Error("a file with a mistake has taken the limits away")
 	}

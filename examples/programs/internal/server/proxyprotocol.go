@@ -10,13 +10,13 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/pires/go-proxyproto"
 	"github.com/spf13/pflag"
 
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
+	"github.com/causewayproject/causeway/internal/group"
 	"github.com/causewayproject/causeway/tunnel"
 	"github.com/causewayproject/causeway/tunnel/gateway"
 )
@@ -57,118 +57,42 @@ func (p *proxyProtocol) wrapListener(l net.Listener, refused func(remote net.Add
 	if len(p.networks) == 0 {
 		return l
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	h := &headerListener{
-		Listener: l, networks: p.networks, refused: refused, ctx: ctx, cancel: cancel,
-		ready: make(chan accepted), slots: make(chan struct{}, maxHeaders),
-	}
-	h.wg.Go(h.run)
-	return h
-}
-
-// headerListener accepts the connections whose header it has read, and those that need
-// none. Header and client take as long as they like: none holds up another.
-type headerListener struct {
-	net.Listener
-	networks []netip.Prefix
-	refused  func(remote net.Addr, err error)
-	ctx      context.Context // of the goroutines; it ends with the listener
-	cancel   context.CancelFunc
-	ready    chan accepted
-	slots    chan struct{} // a header that is waited for has one
-	wg       sync.WaitGroup
-}
-
-// accepted is what Accept returns.
-type accepted struct {
-	conn net.Conn
-	err  error
-}
-
-// Accept returns the next connection.
-func (l *headerListener) Accept() (net.Conn, error) {
-	select {
-	case a := <-l.ready:
-		return a.conn, a.err
-	case <-l.ctx.Done():
-		return nil, &net.OpError{Op: "accept", Net: "tcp", Addr: l.Addr(), Err: net.ErrClosed}
-	}
-}
-
-// Close waits for the goroutines. Connections that were accepted live on.
-func (l *headerListener) Close() error {
-	l.cancel()
-	err := l.Listener.Close()
-	l.wg.Wait()
-	return err
-}
-
-func (l *headerListener) run() {
-	for {
-		conn, err := l.Listener.Accept()
-		switch {
-		case err != nil:
-			if !l.hand(accepted{err: err}) {
-				return
-			}
-		case !l.isBalancer(conn.RemoteAddr()):
-			l.handConn(conn)
-		default:
-			l.startHeader(conn)
+	slots := make(chan struct{}, maxHeaders) // a header that is waited for has one
+	return group.NewListener(l, func(ctx context.Context, conn net.Conn) net.Conn {
+		if !p.isBalancer(conn.RemoteAddr()) {
+			return conn
 		}
-	}
-}
-
-// hand makes Accept return a, and reports whether it will.
-func (l *headerListener) hand(a accepted) bool {
-	select {
-	case l.ready <- a:
-		return true
-	case <-l.ctx.Done():
-		return false
-	}
-}
-
-func (l *headerListener) handConn(conn net.Conn) {
-	if !l.hand(accepted{conn: conn}) {
+		var client net.Conn
+		err := fmt.Errorf("%d connections have not sent theirs yet", maxHeaders)
+		select {
+		case slots <- struct{}{}:
+			client, err = readHeader(ctx, conn)
+			<-slots
+		default:
+		}
+		if err == nil {
+			return client
+		}
 		conn.Close()
-	}
+		if ctx.Err() == nil {
+			refused(conn.RemoteAddr(), err)
+		}
+		return nil
+	})
 }
 
-func (l *headerListener) isBalancer(remote net.Addr) bool {
+func (p *proxyProtocol) isBalancer(remote net.Addr) bool {
 	tcp, ok := remote.(*net.TCPAddr)
 	if !ok {
 		return false
 	}
 	ip := tcp.AddrPort().Addr().Unmap().WithZone("")
-	return slices.ContainsFunc(l.networks, func(n netip.Prefix) bool { return n.Contains(ip) })
-}
-
-func (l *headerListener) startHeader(conn net.Conn) {
-	select {
-	case l.slots <- struct{}{}:
-	default:
-		conn.Close()
-		l.refused(conn.RemoteAddr(), fmt.Errorf("%d connections have not sent theirs yet", maxHeaders))
-		return
-	}
-	l.wg.Go(func() {
-		client, err := l.readHeader(conn)
-		<-l.slots
-		if err != nil {
-			conn.Close()
-			if l.ctx.Err() == nil {
-				l.refused(conn.RemoteAddr(), err)
-			}
-			return
-		}
-		l.handConn(client)
-	})
+	return slices.ContainsFunc(p.networks, func(n netip.Prefix) bool { return n.Contains(ip) })
 }
 
 // readHeader returns the connection as that of the client whom the header names.
-func (l *headerListener) readHeader(conn net.Conn) (net.Conn, error) {
-	stop := context.AfterFunc(l.ctx, func() { conn.Close() })
+func readHeader(ctx context.Context, conn net.Conn) (net.Conn, error) {
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
 	conn.SetReadDeadline(time.Now().Add(headerTimeout))
 	r := bufio.NewReader(conn)

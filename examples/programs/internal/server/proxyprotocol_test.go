@@ -125,7 +125,7 @@ func TestProxyProtocolInPieces(t *testing.T) {
 				far.Write(header[:n])
 				far.Write(header[n:])
 			}()
-			conn, err := (&headerListener{ctx: t.Context()}).readHeader(near)
+			conn, err := readHeader(t.Context(), near)
 			if err != nil {
 				t.Errorf("version %d in %d bytes and the rest: %v", version, n, err)
 			} else if conn.RemoteAddr().String() != "203.0.113.7:4567" {

@@ -22,6 +22,7 @@ import (
 	"github.com/causewayproject/causeway/examples/programs/internal/command"
 	"github.com/causewayproject/causeway/examples/programs/internal/logs"
 	"github.com/causewayproject/causeway/examples/programs/internal/management"
+	"github.com/causewayproject/causeway/internal/group"
 	"github.com/causewayproject/causeway/tunnel"
 	tunnelkube "github.com/causewayproject/causeway/tunnel/kubernetes"
 	"github.com/causewayproject/causeway/tunnel/status"
@@ -140,7 +141,7 @@ func (f *serveFlags) check() error {
 		return err
 	}
 	for _, text := range f.forward {
-		if _, err := parseForward(text); err != nil {
+		if _, _, err := parseForward(text); err != nil {
 			return err
 		}
 	}
@@ -284,11 +285,10 @@ func (p *program) listen(ctx context.Context, f *serveFlags) (services []service
 	add("websocket", f.websocket, func(l net.Listener) error { return p.server.Serve(p.late, tunnel.ListenWebSocket(l, outer)) })
 	add("status", f.status, func(l net.Listener) error { return cli.ServeHTTP(p.late, l, p.statusHandler()) })
 	for _, text := range f.forward {
-		to, parseErr := parseForward(text)
-		if parseErr != nil {
-			return services, parseErr
-		}
-		add("forward", to.listen, func(l net.Listener) error { return p.forward(ctx, l, to) })
+		address, to, _ := parseForward(text) // check has, too
+		add("forward", address, func(l net.Listener) error {
+			return new(group.Set).Serve(ctx, l, p.grace, func(g *group.Group, conn net.Conn) { p.forwardConn(g.Context(), conn, to) })
+		})
 	}
 	if doorErr := p.addDoors(ctx, &f.doors, add); err == nil {
 		err = doorErr

@@ -12,16 +12,13 @@ import (
 	"io/fs"
 	"log/slog"
 	"net"
-	"net/url"
 	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
-	"unicode"
 
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -175,7 +172,7 @@ func (s *state) readOrCreate(ctx context.Context, name string, newValue func() (
 		return data, err
 	}
 	if data, err = newValue(); err == nil {
-		err = s.Store.Create(ctx, tunnel.Record{Kind: tunnel.KindValue, Name: name, Data: data})
+		err = s.Store.Create(ctx, valueRecord(name, data))
 	}
 	if errors.Is(err, fs.ErrExist) {
 		return s.read(ctx, name)
@@ -185,7 +182,11 @@ func (s *state) readOrCreate(ctx context.Context, name string, newValue func() (
 
 // replace sets the value of a name.
 func (s *state) replace(ctx context.Context, name string, data []byte) error {
-	return s.Put(ctx, tunnel.Record{Kind: tunnel.KindValue, Name: name, Data: data})
+	return s.Put(ctx, valueRecord(name, data))
+}
+
+func valueRecord(name string, data []byte) tunnel.Record {
+	return tunnel.Record{Kind: tunnel.KindValue, Name: name, Data: data}
 }
 
 func (s *state) setPayload(ctx context.Context, cluster string, p tunnel.Payload) error {
@@ -308,61 +309,20 @@ func (f *stateFlags) openServer(ctx context.Context) (*state, *tunnel.Server, er
 // does not show the address: a URL may hold a secret.
 func checkServers(what string, addresses []string) error {
 	for i, address := range addresses {
-		err := checkDialable(address)
-		if err == nil {
-			err = tunnel.CheckAddress(address)
-		}
-		if err != nil {
-			return cli.Mistake("%s: address %d: %v", what, i+1, err)
+		if err := tunnel.CheckAddress(address); err != nil {
+			place := fmt.Sprintf("%s: address %d", what, i+1)
+			return cli.FieldMistake(err, "tunnel: config: the server's address:", place+":", "tunnel: config", place)
 		}
 	}
 	return nil
 }
 
-// checkDialable returns an error if nobody can dial host:port, or the URL.
-func checkDialable(address string) error {
-	host, port, err := splitAddress(address)
-	switch {
-	case err != nil:
-		return errors.New("it has no port, or is not HOST:PORT, with brackets around an IPv6 host")
-	case host == "":
-		return errors.New("it has no host")
-	}
-	if strings.ContainsFunc(host, func(r rune) bool {
-		return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("-._:%", r)
-	}) {
-		return errors.New("its host is not a name or an IP address")
-	}
-	return checkPort(port)
-}
-
-// splitAddress splits host:port, or the URL of a WebSocket.
-func splitAddress(address string) (host, port string, err error) {
-	u, err := url.Parse(address)
-	if !strings.Contains(address, "://") || err != nil {
-		return net.SplitHostPort(address)
-	}
-	port = "443"
-	if u.Scheme == "ws" {
-		port = "80"
-	}
-	return u.Hostname(), cmp.Or(u.Port(), port), nil
-}
-
-func checkPort(port string) error {
-	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
-		return errors.New("its port is not a number from 1 to 65535")
-	}
-	return nil
-}
-
-// replaceChanged does not write what is there already: a full disk is no reason not to
-// start.
-func replaceChanged(ctx context.Context, st *state, name string, data []byte) error {
-	if old, err := st.read(ctx, name); err == nil && bytes.Equal(old, data) {
+// putChanged does not write what is there already: a full disk is no reason not to start.
+func (s *state) putChanged(ctx context.Context, r tunnel.Record) error {
+	if old, err := s.Store.Get(ctx, r.Kind, r.Name); err == nil && bytes.Equal(old.Data, r.Data) {
 		return nil
 	}
-	return st.replace(ctx, name, data)
+	return s.Put(ctx, r)
 }
 
 // noteCluster records that an agent of the cluster was invited.
@@ -389,7 +349,7 @@ func warnUnknown(ctx context.Context, st *state, cluster string, stderr io.Write
 func clusterFile(cluster string) string { return "cluster-" + hashName(cluster) }
 
 func saveServers(ctx context.Context, st *state, addresses []string) error {
-	return replaceChanged(ctx, st, serversFile, []byte(strings.Join(addresses, "\n")+"\n"))
+	return st.putChanged(ctx, valueRecord(serversFile, []byte(strings.Join(addresses, "\n")+"\n")))
 }
 
 // advertisedServers returns the addresses of --advertise, or nil.
@@ -411,5 +371,5 @@ func saveGateway(ctx context.Context, st *state, f *doorFlags) error {
 	if host, port, err := net.SplitHostPort(address); err != nil || host == "" || port == "0" {
 		return nil // nobody can dial it
 	}
-	return replaceChanged(ctx, st, gatewayFile, []byte(scheme+address))
+	return st.putChanged(ctx, valueRecord(gatewayFile, []byte(scheme+address)))
 }

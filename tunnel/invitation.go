@@ -83,12 +83,12 @@ func (i Invitation) Reveal() string {
 }
 
 // ParseInvitation reads the text form. It allows blank lines, comments (#), "export"
-// and quotes around a value, and ignores other variables. The error is an [*Error]
+// a byte order mark, and quotes around a value, and ignores other variables. The error is an [*Error]
 // with CodeConfig; it quotes no value.
 func ParseInvitation(text string) (Invitation, error) {
 	var i Invitation
 	seen := map[string]bool{}
-	for number, line := range strings.Split(text, "\n") {
+	for number, line := range strings.Split(strings.TrimPrefix(text, "\ufeff"), "\n") {
 		line = strings.TrimSpace(line)
 		if line == "" || line[0] == '#' {
 			continue
@@ -141,7 +141,7 @@ func (i *Invitation) setVariable(name, value string) (err error) {
 		}
 		for s := range strings.SplitSeq(value, ",") {
 			if s, err = unescapeEnv(s); err != nil || s == "" {
-				return errors.Join(errors.New("an address of "+envServers+" is empty or wrong"), err)
+				return fmt.Errorf("an address of %s is empty or wrong: %w", envServers, cmp.Or(err, errors.New("want host:port, or a ws or wss URL")))
 			}
 			i.Servers = append(i.Servers, s)
 		}

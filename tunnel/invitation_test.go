@@ -54,6 +54,7 @@ func TestParseInvitation(t *testing.T) {
 		says string // of the error
 	}{
 		{minimal, least, ""},
+		{"\ufeff" + minimal, least, ""},
 		{"# a comment\r\n\r\n export PATH=x=y\n" + strings.ReplaceAll(minimal, "\n", "\r\n"), least, ""},
 		{`export CAUSEWAY_TOKEN="` + testTokenText + "\"\nCAUSEWAY_PIN='" + testPin + "'", least, ""},
 		{minimal + "CAUSEWAY_EXPIRES=2026-01-02T03:04:05.5+01:00", tunnel.Invitation{Token: testTokenText, Pin: testPin, Expires: time.Date(2026, 1, 2, 2, 4, 5, 0, time.UTC)}, ""},
@@ -72,7 +73,7 @@ func TestParseInvitation(t *testing.T) {
 		{"CAUSEWAY_SERVERS=a:1 CAUSEWAY_TOKEN=" + testTokenText + " causeway-agent", tunnel.Invitation{}, "line 1: CAUSEWAY_SERVERS has a space: want one variable a line"},
 		{minimal + "CAUSEWAY_CLUSTER=%zz", tunnel.Invitation{}, "line 3"},
 		{minimal + "CAUSEWAY_CLUSTER=a b", tunnel.Invitation{}, "Cluster"},
-		{minimal + "CAUSEWAY_SERVERS=a:1,,b:1", tunnel.Invitation{}, "line 3"},
+		{minimal + "CAUSEWAY_SERVERS=a:1,,b:1", tunnel.Invitation{}, "line 3: an address of CAUSEWAY_SERVERS is empty or wrong: want host:port"},
 		{minimal + "CAUSEWAY_SERVERS=", tunnel.Invitation{}, "line 3"},
 		{minimal + "CAUSEWAY_EXPIRES=tomorrow", tunnel.Invitation{}, "line 3"},
 	} {

@@ -3,6 +3,7 @@ package logs
 import (
 	"context"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 const (
 	sampleTime = time.Minute
 	maxKinds   = 1000 // that are told apart
+	maxOfOne   = 50   // of one source, or of the ServiceAccounts of one namespace
 )
 
 // Sampler writes the first lines of each kind of event in a minute, and at the end of
@@ -57,7 +59,7 @@ func (s *Sampler) admit(k kind, level slog.Level, now time.Time) bool {
 	case c != nil && (c.left > 0 || c.written >= max(s.PerKind, 1) || !s.mayWrite(now)):
 		c.left++
 		return false
-	case c == nil && (len(s.kinds) >= maxKinds || !s.mayWrite(now)):
+	case c == nil && (len(s.kinds) >= maxKinds || k.source != "" && s.kindsBeside(k) >= maxOfOne || !s.mayWrite(now)):
 		s.rest++ // of this kind the next event may have a line
 		return false
 	case c == nil:
@@ -69,6 +71,24 @@ func (s *Sampler) admit(k kind, level slog.Level, now time.Time) bool {
 	}
 	c.written++
 	return true
+}
+
+// kindsBeside returns how many kinds share the lines of k's source.
+func (s *Sampler) kindsBeside(k kind) (n int) {
+	for other := range s.kinds {
+		if sharing(other.source) == sharing(k.source) {
+			n++
+		}
+	}
+	return n
+}
+
+// sharing is the source, or the namespace of a ServiceAccount: whoever has rights there makes any.
+func sharing(source string) string {
+	if namespace, ok := strings.CutPrefix(source, "system:serviceaccount:"); ok {
+		source, _, _ = strings.Cut(namespace, ":")
+	}
+	return source
 }
 
 func (s *Sampler) mayWrite(now time.Time) bool { return s.Lines == nil || s.Lines.AllowN(now, 1) }

@@ -11,6 +11,23 @@ import (
 	"golang.org/x/time/rate"
 )
 
+// Who names thousands of clusters leaves lines for others. A tenant makes any number of
+// ServiceAccounts in a namespace.
+func TestSamplerShares(t *testing.T) {
+	var out strings.Builder
+	s := &Sampler{Log: slog.New(slog.NewTextHandler(&out, nil)), Lines: rate.NewLimiter(0, 101)}
+	for i := range 200 {
+		s.Write(slog.LevelWarn, "door failed", "bob", fmt.Sprint("dial tenant/", i), "client", "bob")
+		s.Write(slog.LevelWarn, "door failed", fmt.Sprint("system:serviceaccount:tenant:", i), "dial", "client", "tenant")
+	}
+	s.Write(slog.LevelWarn, "door failed", "ann", "dial org/prod", "client", "ann")
+	for text, want := range map[string]int{"client=bob": 50, "client=tenant": 50, "client=ann": 1} {
+		if got := strings.Count(out.String(), text); got != want {
+			t.Errorf("got %d lines with %s, want %d", got, text, want)
+		}
+	}
+}
+
 // A stranger with thousands of addresses takes the lines of that moment, and not those of a
 // minute: who comes after it has one.
 func TestSamplerAfterFlood(t *testing.T) {

@@ -101,6 +101,7 @@ func TestDoors(t *testing.T) {
 		{"TLS, ticket", with(parsed.User, secure), bare, 0},
 		{"TLS, certificate", secure, shown, 0},
 		{"TLS, another cluster's certificate", secure, stranger, 503},
+		{"TLS, nobody's certificate", secure, &tls.Config{RootCAs: ca.Pool(), Certificates: []tls.Certificate{ca.Client("")}}, 407},
 		{"TLS, nothing", secure, bare, 407},
 	} {
 		var refusal *dialer.Refusal
@@ -116,7 +117,7 @@ func TestDoors(t *testing.T) {
 		`causeway_tunnel_dials_total{code="no_agent"} 2`, "causeway_tunnel_authority_expiry_timestamp_seconds ",
 		`causeway_certificate_expiry_timestamp_seconds{listener="connect-tls"} `,
 		`causeway_gateway_failures_total{door="connect",listener="connect",phase="authenticate",side=""} 1`,
-		`causeway_gateway_failures_total{door="connect",listener="connect-tls",phase="authenticate",side=""} 1`,
+		`causeway_gateway_failures_total{door="connect",listener="connect-tls",phase="authenticate",side=""} 2`,
 		`causeway_gateway_handshakes{listener="connect",state="waiting"} 0`,
 		`causeway_gateway_dial_duration_seconds_count{door="connect",listener="connect-tls",result="ok"} 2`)
 	second := output(t, "", "ticket", cluster, "--state", dir, "--gateway", plain)

@@ -225,7 +225,7 @@ wait until each server has logged that.`,
 				return cli.Mistake("AGENT %q and --all: want one of them", args[1])
 			case all && len(args) == 1:
 				return nil
-			case len(args) == 1:
+			case len(args) == 1, len(args) == 2 && args[1] == "":
 				return cli.Mistake("AGENT is missing; to end all agents of the cluster, give --all in its place")
 			}
 			return command.Args(cmd, args)

@@ -64,7 +64,7 @@ func (f *ticketFlags) issueTicket(ctx context.Context, cluster string, stderr io
 		text = string(b)
 	}
 	u, err := url.Parse(text)
-	if err != nil || !slices.Contains([]string{"http", "https", "socks5", "socks5h"}, u.Scheme) || u.Hostname() == "" || u.Port() == "0" || u.User != nil {
+	if err != nil || !slices.Contains([]string{"http", "https", "socks5", "socks5h"}, u.Scheme) || u.Hostname() == "" || u.Port() == "0" || u.User != nil || strings.Trim(u.Path, "/")+u.RawQuery+u.Fragment != "" {
 		return nil, cli.Mistake("--gateway must be http://HOST:PORT, https://HOST:PORT or socks5://HOST:PORT")
 	}
 	if f.life <= 0 {

@@ -67,6 +67,9 @@ func (p *program) followClientCAs(g *gateway.Gateway, file string) error {
 			return gateway.Identity{}, gateway.ErrCredentials
 		}
 		name := c.Certificates[0].Subject.CommonName
+		if name == "" {
+			return gateway.Identity{}, gateway.ErrCredentials
+		}
 		return gateway.Identity{Name: name, Cluster: name}, nil
 	}, g.Authenticate)
 	return nil

@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -73,43 +72,29 @@ func ListenWebSocket(l net.Listener, config *tls.Config) net.Listener {
 	if config != nil {
 		config = admission.LimitMessages(outerTLS(config, ""))
 	}
-	ctx, stop := context.WithCancel(context.Background())
-	s := &wsListener{
-		addr: l.Addr(), outer: config, admission: admission.New(maxUpgrades, HelloTimeout),
-		conns: make(chan net.Conn), done: make(chan struct{}), stop: stop,
-	}
-	s.wg.Go(func() { s.closeWithCause(s.groups.Serve(ctx, l, 0, s.serveRequest)) })
+	s := &wsListener{outer: config, admission: admission.New(maxUpgrades, HelloTimeout)}
+	s.Listener = group.NewListener(l, s.prepare)
 	return s
 }
 
 // wsListener answers the requests. Until its request is whole, each connection has
 // a place among the clients without a proven identity, as at a Server.
 type wsListener struct {
-	addr      net.Addr
+	*group.Listener
 	outer     *tls.Config // nil: no TLS
 	admission *admission.Admission
-	groups    group.Set
-	conns     chan net.Conn
-	done      chan struct{}  // closed when Accept is to fail
-	stop      func()         // ends the connections that were not accepted
-	wg        sync.WaitGroup // the groups
 	refused   atomic.Pointer[func(context.Context, net.Addr, error)]
-
-	mu    sync.Mutex // guards the fields below
-	ended bool
-	err   error // why Accept fails
 }
 
-// serveRequest answers the request of a new connection, and passes the WebSocket
-// to Accept.
-func (s *wsListener) serveRequest(g *group.Group, raw net.Conn) {
-	ctx, cancel := context.WithTimeout(g.Context(), websocket.UpgradeTimeout)
+// prepare answers the request of a new connection, and returns the WebSocket.
+func (s *wsListener) prepare(ctx context.Context, raw net.Conn) net.Conn {
+	ctx, cancel := context.WithTimeout(ctx, websocket.UpgradeTimeout)
 	defer cancel()
 	p, err := s.admission.Enter(ctx, raw)
 	if err != nil {
 		s.reportRefused(ctx, raw, err)
 		raw.Close()
-		return
+		return nil
 	}
 	defer p.Leave()
 	stop := context.AfterFunc(p.Context(), func() { raw.Close() })
@@ -117,13 +102,9 @@ func (s *wsListener) serveRequest(g *group.Group, raw net.Conn) {
 	if !stop() || err != nil {
 		s.reportRefused(p.Context(), raw, err)
 		raw.Close()
-		return
+		return nil
 	}
-	select {
-	case s.conns <- conn:
-	case <-s.done:
-		conn.Close()
-	}
+	return conn
 }
 
 // HandleRefused has f called with why a connection did not come to Accept; its context has
@@ -234,32 +215,3 @@ func refuseRequest(conn net.Conn, status int, text string) error {
 	}
 	return fmt.Errorf("the answer is %d: %s", status, text)
 }
-
-func (s *wsListener) closeWithCause(err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.ended {
-		s.ended, s.err = true, err
-		close(s.done)
-	}
-}
-
-func (s *wsListener) Accept() (net.Conn, error) {
-	select {
-	case conn := <-s.conns:
-		return conn, nil
-	case <-s.done:
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return nil, s.err
-}
-
-func (s *wsListener) Close() error {
-	s.closeWithCause(&net.OpError{Op: "accept", Net: "tcp", Addr: s.addr, Err: net.ErrClosed})
-	s.stop()
-	s.wg.Wait()
-	return nil
-}
-
-func (s *wsListener) Addr() net.Addr { return s.addr }

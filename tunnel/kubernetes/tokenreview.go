@@ -19,7 +19,6 @@ import (
 
 	"github.com/causewayproject/causeway/internal/turns"
 	"github.com/causewayproject/causeway/tunnel/gateway"
-	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
 // TokenReview authenticates clients by tokens of the cluster that the gateway runs
@@ -74,7 +73,7 @@ type TokenReview struct {
 	Opaque bool
 	// ClusterOf returns the cluster that a client wants to reach. An error refuses
 	// the client, with 403 if it is syscall.EACCES. If nil, it is the user name of
-	// the credentials, if that can be the name of a cluster. A bearer token has no user name, so it needs this field.
+	// the credentials. A bearer token has no user name, so it needs this field.
 	ClusterOf func(user authenticationv1.UserInfo, c gateway.Credentials) (string, error)
 	// Remember is how long a client is let in again without a request, even if its
 	// token was revoked or its right was removed meanwhile; at most until the token
@@ -182,9 +181,6 @@ func (r *TokenReview) reviewToken(ctx context.Context, token string) (reviewedUs
 func (r *TokenReview) clusterOf(user authenticationv1.UserInfo, c gateway.Credentials) (string, error) {
 	if r.ClusterOf != nil {
 		return r.ClusterOf(user, c)
-	}
-	if err := wire.CheckCluster(c.User); err != nil {
-		return "", fmt.Errorf("%w: %w", err, syscall.EACCES)
 	}
 	return c.User, nil
 }

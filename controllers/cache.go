@@ -22,13 +22,16 @@ import (
 
 // CacheOptions are what the reconcilers want of the manager's cache: of Secrets those
 // labelled with cluster.x-k8s.io/cluster-name, as Cluster API's own controllers have it,
-// and of unstructured Clusters the fields that are read. Typed objects keep all
-// fields. Without namespaces, it has those of all. If you have options of your own, merge
+// and of unstructured Clusters the fields that are read. Typed Clusters keep all
+// fields. The Secrets in all caches take a quarter of GOMEMLIMIT at most, 128 MiB without one.
+// Beyond that, those of the namespaces with more than their equal share are kept without data,
+// with the annotation causewayproject.github.io/omitted: the reconcilers read these from the API
+// server. Without namespaces, it has those of all. If you have options of your own, merge
 // the two. Without these, the reconcilers work and hold more memory.
 func CacheOptions(namespaces ...string) cache.Options {
 	opts := cache.Options{
 		DefaultTransform: trimClusters,
-		ByObject:         map[client.Object]cache.ByObject{&corev1.Secret{}: {Label: hasLabel(kubeconfig.ClusterNameLabel)}},
+		ByObject:         map[client.Object]cache.ByObject{&corev1.Secret{}: {Label: hasLabel(kubeconfig.ClusterNameLabel), Transform: trimData}},
 	}
 	for _, ns := range namespaces {
 		if opts.DefaultNamespaces == nil {
@@ -81,7 +84,7 @@ func (c ownCaches) addCache(mgr manager.Manager, namespace string, opts cache.Op
 	if err != nil {
 		return err
 	}
-	c[namespace] = own
+	c[namespace] = wholeCache{own, mgr.GetAPIReader()}
 	return mgr.Add(cacheRunnable{own})
 }
 

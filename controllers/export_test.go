@@ -109,3 +109,25 @@ func WriteShown(written string, deleted bool, cached string) bool {
 
 // SetMostEnded replaces the number of tunnels that a namespace may have had.
 func (r *TunnelReconciler) SetMostEnded(n int) { r.mostEnded = n }
+
+// KeepData sets how many bytes of Secrets and ConfigMaps all caches keep, until restore.
+func KeepData(most int) (restore func()) {
+	set := func(most int) (before int) {
+		keptData().mu.Lock()
+		defer keptData().mu.Unlock()
+		before, keptData().most = keptData().most, most
+		return before
+	}
+	before := set(most)
+	return func() { set(before) }
+}
+
+// NewTrim returns the transformation with a bound of its own, and what it holds of a namespace.
+func NewTrim(most int) (trim func(any) (any, error), held func(namespace string) int) {
+	k := &dataShares{most: most, held: map[string]int{}}
+	return k.trim, func(namespace string) int {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		return k.held[namespace]
+	}
+}

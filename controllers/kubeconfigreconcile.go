@@ -100,7 +100,7 @@ func (k *kubeconfigRun) readSecrets(ctx context.Context, key types.NamespacedNam
 	var s provider.Secrets
 	var errs [5]error
 	labelled := func(name string) (*corev1.Secret, error) {
-		s, err := getWritten(ctx, &k.writer.writes, k.mgr.GetAPIReader(), k.mgr.GetCache(), types.NamespacedName{Namespace: key.Namespace, Name: name}, &corev1.Secret{})
+		s, err := getWritten(ctx, &k.writer.writes, k.mgr.GetAPIReader(), wholeCache{k.mgr.GetCache(), k.mgr.GetAPIReader()}, types.NamespacedName{Namespace: key.Namespace, Name: name}, &corev1.Secret{})
 		if s != nil && s.Labels[kubeconfig.ClusterNameLabel] == "" { // from the API server: the cache would not have it
 			s = nil
 		}

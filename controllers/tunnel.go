@@ -206,7 +206,7 @@ func (t *tunnelRun) addCaches(ctx context.Context) error {
 	if t.SetPayload != nil {
 		sshType := fields.OneTermEqualSelector("type", string(corev1.SecretTypeSSHAuth))
 		for _, ns := range scopesOf(t.Namespaces) {
-			errs = append(errs, t.keys.addFilled(ctx, t.mgr, ns, map[client.Object]cache.ByObject{&corev1.Secret{}: {Field: sshType}}))
+			errs = append(errs, t.keys.addFilled(ctx, t.mgr, ns, map[client.Object]cache.ByObject{&corev1.Secret{}: {Field: sshType, Transform: trimData}}))
 		}
 	}
 	return errors.Join(errs...)

@@ -404,7 +404,7 @@ func (t *tunnelRun) isBack(ctx context.Context, u *unstructured.Unstructured, re
 
 // readOwn returns a Secret that has the label of Cluster API; nil without one.
 func (t *tunnelRun) readOwn(ctx context.Context, name types.NamespacedName) (*corev1.Secret, error) {
-	return getWritten(ctx, &t.writer.writes, t.live, t.mgr.GetCache(), name, &corev1.Secret{})
+	return getWritten(ctx, &t.writer.writes, t.live, wholeCache{t.mgr.GetCache(), t.live}, name, &corev1.Secret{})
 }
 
 // spreadOf returns a time up to d that is always the same for the Cluster, so that what

@@ -1,0 +1,145 @@
+package controllers
+
+import (
+	"context"
+	"math"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/causewayproject/causeway/kubeconfig"
+	"github.com/causewayproject/causeway/kubeconfig/provider"
+	"github.com/causewayproject/causeway/proxyconfig/propagate"
+)
+
+// annotationOmitted is on an object in a cache of which only the names are kept.
+const annotationOmitted = provider.Prefix + "omitted"
+
+// dataShares bounds what Secrets and ConfigMaps of tenants take in all caches of the process:
+// whoever makes them in one namespace can label any number. Beyond the bound, those of the
+// namespaces with more than their equal share are kept without data, and are read from the API
+// server when they are needed.
+type dataShares struct {
+	most int // bytes
+
+	mu   sync.Mutex // guards the fields below
+	all  int        // bytes
+	held map[string]int
+}
+
+// keptData has a quarter of GOMEMLIMIT; 128 MiB without one.
+var keptData = sync.OnceValue(func() *dataShares {
+	most := int64(128 << 20)
+	if limit := debug.SetMemoryLimit(-1); limit < math.MaxInt64 {
+		most = limit / 4
+	}
+	return &dataShares{most: int(most), held: map[string]int{}}
+})
+
+// trimData is the transformation of a cache with objects of tenants.
+func trimData(object any) (any, error) { return keptData().trim(object) }
+
+func (k *dataShares) trim(object any) (any, error) {
+	switch o := object.(type) {
+	case *corev1.Secret:
+		kept := *o
+		if keepObject(k, &kept, &kept.ObjectMeta, sizeOf(kept.Data)) {
+			return &kept, nil
+		}
+		return &corev1.Secret{TypeMeta: o.TypeMeta, ObjectMeta: namesOf(o)}, nil
+	case *corev1.ConfigMap:
+		kept := *o
+		if keepObject(k, &kept, &kept.ObjectMeta, sizeOf(kept.Data)+sizeOf(kept.BinaryData)) {
+			return &kept, nil
+		}
+		return &corev1.ConfigMap{TypeMeta: o.TypeMeta, ObjectMeta: namesOf(o)}, nil
+	}
+	return object, nil
+}
+
+// keepObject reports whether the object is kept whole. It then counts for as long as it lives.
+func keepObject[T any](k *dataShares, object *T, meta *metav1.ObjectMeta, size int) bool {
+	meta.ManagedFields = nil
+	p := dataPart{meta.Namespace, size + sizeOf(meta.Labels) + sizeOf(meta.Annotations) + 1<<10}
+	if !k.take(p) {
+		return false
+	}
+	runtime.AddCleanup(object, k.give, p)
+	return true
+}
+
+func sizeOf[V ~string | ~[]byte](texts map[string]V) (n int) {
+	for key, value := range texts {
+		n += len(key) + len(value)
+	}
+	return n
+}
+
+// namesOf is what is left of an object's metadata: what tells whose it is.
+func namesOf(object client.Object) metav1.ObjectMeta {
+	m := metav1.ObjectMeta{
+		Namespace: object.GetNamespace(), Name: object.GetName(), UID: object.GetUID(), ResourceVersion: object.GetResourceVersion(),
+		Labels: map[string]string{}, Annotations: map[string]string{annotationOmitted: ""},
+	}
+	for _, name := range []string{kubeconfig.ClusterNameLabel, provider.LabelRoute, propagate.LabelOverride, propagate.LabelManagedBy} {
+		if value, ok := object.GetLabels()[name]; ok {
+			m.Labels[name] = strings.Clone(value)
+		}
+	}
+	return m
+}
+
+// dataPart is what an object takes.
+type dataPart struct {
+	namespace string
+	bytes     int
+}
+
+func (k *dataShares) take(p dataPart) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	namespaces := len(k.held)
+	if k.held[p.namespace] == 0 {
+		namespaces++
+	}
+	if k.all+p.bytes > k.most && k.held[p.namespace]+p.bytes > k.most/namespaces {
+		return false
+	}
+	k.all += p.bytes
+	k.held[p.namespace] += p.bytes
+	return true
+}
+
+func (k *dataShares) give(p dataPart) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.all -= p.bytes
+	if k.held[p.namespace] -= p.bytes; k.held[p.namespace] == 0 {
+		delete(k.held, p.namespace)
+	}
+}
+
+// wholeCache is a cache that asks the API server for an object of which it has only the names.
+type wholeCache struct {
+	cache.Cache
+	live client.Reader
+}
+
+// Get implements client.Reader.
+func (c wholeCache) Get(ctx context.Context, key client.ObjectKey, object client.Object, opts ...client.GetOption) error {
+	err := c.Cache.Get(ctx, key, object, opts...)
+	if _, omitted := object.GetAnnotations()[annotationOmitted]; err != nil || !omitted {
+		return err
+	}
+	switch object.(type) {
+	case *corev1.Secret, *corev1.ConfigMap:
+		return c.live.Get(ctx, key, object, opts...)
+	}
+	return nil
+}

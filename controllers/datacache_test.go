@@ -1,0 +1,72 @@
+package controllers_test
+
+import (
+	"fmt"
+	"runtime"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/causewayproject/causeway/controllers"
+	"github.com/causewayproject/causeway/kubeconfig"
+)
+
+// TestOmittedData: what a cache has only the names of is read from the API server.
+func TestOmittedData(t *testing.T) {
+	defer controllers.KeepData(0)()
+	t.Run("kubeconfigs", TestRun)
+	t.Run("route Secrets", TestStolenTicket)
+	t.Run("proxies", TestProxyRun)
+	t.Run("tunnels", TestTunnel)
+	t.Run("edits", TestTunnelEdited)
+	t.Run("SSH keys", TestTunnelKey)
+}
+
+// TestTrimmedData: a namespace with many Secrets takes no more than the bound, and others have
+// their part.
+func TestTrimmedData(t *testing.T) {
+	const most = 4 << 20
+	trim, held := controllers.NewTrim(most)
+	var all []any // as in a cache
+	add := func(namespace string) (whole bool) {
+		object, err := trim(&corev1.Secret{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprint(len(all)), Labels: map[string]string{kubeconfig.ClusterNameLabel: "zz", "other": "x"}},
+			Data:       map[string][]byte{"value": make([]byte, 1<<20-4<<10)},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, object)
+		s := object.(*corev1.Secret)
+		if s.Labels[kubeconfig.ClusterNameLabel] != "zz" || s.Namespace != namespace {
+			t.Errorf("got %v, want that it is known whose it is", s.ObjectMeta)
+		}
+		return len(s.Data) > 0
+	}
+	wholes := func(namespace string, n int) (whole int) {
+		for range n {
+			if add(namespace) {
+				whole++
+			}
+		}
+		return whole
+	}
+	if got := wholes("tenant", 300); got != 4 {
+		t.Errorf("got %d whole Secrets of a namespace, want 4", got)
+	}
+	if got := wholes("another", 3); got != 2 {
+		t.Errorf("got %d whole Secrets of another one, want 2", got)
+	}
+	if again, _ := trim(all[299]); len(again.(*corev1.Secret).Data) > 0 {
+		t.Error("a second call has changed a Secret")
+	}
+	runtime.KeepAlive(all)
+	all = nil
+	for began := time.Now(); held("tenant")+held("another") > 0; runtime.GC() {
+		if time.Since(began) > 10*time.Second {
+			t.Fatalf("got %d and %d bytes of Secrets that are gone", held("tenant"), held("another"))
+		}
+	}
+}

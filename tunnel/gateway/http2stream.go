@@ -142,16 +142,8 @@ func (s *http2Stream) sendWindowUpdateLocked(n int) {
 	s.h.wakeSender()
 }
 
-func (s *http2Stream) Read(p []byte) (int, error) {
-	s.h.mu.Lock()
-	defer s.h.mu.Unlock()
-	if err := s.waitReadableLocked(); err != nil {
-		return 0, err
-	}
-	n := s.received.read(p)
-	s.returnCreditLocked(n)
-	return n, nil
-}
+// Read is not called: package relay takes WriteTo.
+func (s *http2Stream) Read([]byte) (int, error) { return 0, s.opError("read", errors.ErrUnsupported) }
 
 // WriteTo implements io.WriterTo: unlike a copy by Read, it holds no buffer while
 // nothing comes.
@@ -169,9 +161,9 @@ func (s *http2Stream) WriteTo(w io.Writer) (n int64, err error) {
 		} else if err != nil {
 			return n, err
 		}
-		m, err := w.Write(c.b[c.from:])
+		m, err := w.Write(c.b)
 		n += int64(m)
-		length := len(c.b) - c.from
+		length := len(c.b)
 		c.release()
 		if err != nil {
 			return n, err
@@ -307,10 +299,7 @@ func (s *http2Stream) opError(op string, err error) error {
 // chunkList is received data that was not read yet.
 type chunkList struct{ list []*chunk }
 
-type chunk struct {
-	b    []byte
-	from int // b[from:] was not read
-}
+type chunk struct{ b []byte }
 
 const chunkSize = 16 << 10
 
@@ -320,7 +309,7 @@ func (c *chunk) release() {
 	if cap(c.b) != chunkSize {
 		return
 	}
-	c.b, c.from = c.b[:0], 0
+	c.b = c.b[:0]
 	chunkPool.Put(c)
 }
 
@@ -361,20 +350,11 @@ func (c *chunkList) takeFirst() *chunk {
 	return first
 }
 
-func (c *chunkList) read(p []byte) int {
-	first := c.list[0]
-	n := copy(p, first.b[first.from:])
-	if first.from += n; first.from == len(first.b) {
-		c.takeFirst().release()
-	}
-	return n
-}
-
 // dropAll removes all data, and returns how much that was.
 func (c *chunkList) dropAll() (n int) {
 	for !c.isEmpty() {
 		first := c.takeFirst()
-		n += len(first.b) - first.from
+		n += len(first.b)
 		first.release()
 	}
 	return n

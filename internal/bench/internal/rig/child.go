@@ -22,9 +22,6 @@ import (
 // roleEnv names the role that a process is started for.
 const roleEnv = "CAUSEWAY_BENCH_ROLE"
 
-// openFiles is wanted; where the system allows fewer, a process has those.
-const openFiles = 64 << 10
-
 // None is what a method takes or returns that has nothing to say.
 type None = struct{}
 
@@ -47,9 +44,6 @@ func Play(roles map[string]io.Closer, patience time.Duration) {
 func playRole(role io.Closer, patience time.Duration) error {
 	// ^C reaches the whole group: the first process ends the others in order.
 	signal.Ignore(syscall.SIGINT)
-	if err := raiseFiles(openFiles); err != nil {
-		return fmt.Errorf("open files: %w", err)
-	}
 	s := rpc.NewServer()
 	if err := s.RegisterName("Role", role); err != nil {
 		return err

@@ -116,21 +116,3 @@ func Field(b []byte, name string) (int64, error) {
 	}
 	return 0, fmt.Errorf("there is no %s", name)
 }
-
-// raiseFiles raises the number of open files to what the system allows, for
-// this process and its children.
-func raiseFiles(want uint64) error {
-	var r syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &r); err != nil {
-		return err
-	}
-	if r.Max < want { // root may
-		syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: want, Max: want})
-		if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &r); err != nil {
-			return err
-		}
-	}
-	// Set it even where Go has: Go takes its own change back in children.
-	r.Cur = r.Max
-	return syscall.Setrlimit(syscall.RLIMIT_NOFILE, &r)
-}

@@ -132,7 +132,7 @@ func (s *Issuers) fetchInTurn(i *issuer) (keySet, error) {
 	wait := time.NewTimer(queueTimeout)
 	defer wait.Stop()
 	select {
-	case s.fetchTurns() <- struct{}{}:
+	case s.turns <- struct{}{}:
 		defer func() { <-s.turns }()
 	case <-wait.C:
 		return nil, errors.New("too many issuers are asked for their keys at once")

@@ -53,13 +53,13 @@ type Issuers struct {
 	// a token that was stolen is refused by all replicas. If nil, they are kept in memory.
 	Store tunnel.Store
 
-	once    sync.Once
+	once    sync.Once        // for the next two fields
 	records tunnel.Records   // of Store, or of one in memory
+	turns   chan struct{}    // has an element for each fetch that is under way
 	now     func() time.Time // nil: time.Now
 
 	mu         sync.RWMutex // guards the fields below
 	registered map[string]*issuer
-	turns      chan struct{} // has an element for each fetch that is under way
 }
 
 var _ tunnel.Enroller = (*Issuers)(nil)
@@ -137,6 +137,12 @@ func (s *Issuers) Remove(cluster string) {
 // registration it is only told once a key of the cluster has signed the token, and only
 // then Enroll returns the cluster with an error.
 func (s *Issuers) Enroll(ctx context.Context, e tunnel.Enrollment) (cluster string, err error) {
+	s.once.Do(func() {
+		s.turns = make(chan struct{}, maxFetches)
+		if s.records.Store = s.Store; s.Store == nil {
+			s.records.Store = &tunnel.MemoryStore{}
+		}
+	})
 	t, err := parseToken(e.Token)
 	if err == nil {
 		err = t.checkForm(s.clock())
@@ -172,33 +178,20 @@ func (s *Issuers) findIssuer(cluster, name string) (found *issuer, err error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	if cluster != "" {
-		if found = s.registered[cluster]; found == nil {
-			return nil, ErrNoRegistration
+		found = s.registered[cluster]
+	} else {
+		for _, i := range s.registered {
+			if i.Issuer == name && found != nil {
+				return nil, ErrNoRegistration
+			} else if i.Issuer == name {
+				found = i
+			}
 		}
-		return found, nil
-	}
-	for _, i := range s.registered {
-		if i.Issuer != name {
-			continue
-		}
-		if found != nil {
-			return nil, ErrNoRegistration
-		}
-		found = i
 	}
 	if found == nil {
 		return nil, ErrNoRegistration
 	}
 	return found, nil
-}
-
-func (s *Issuers) fetchTurns() chan struct{} {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.turns == nil {
-		s.turns = make(chan struct{}, maxFetches)
-	}
-	return s.turns
 }
 
 const (
@@ -244,11 +237,6 @@ func (s *Issuers) spendToken(ctx context.Context, i *issuer, t *token, key strin
 
 // claimToken returns the key that came first with the token.
 func (s *Issuers) claimToken(ctx context.Context, cluster string, t *token, key string) (string, error) {
-	s.once.Do(func() {
-		if s.records.Store = s.Store; s.Store == nil {
-			s.records.Store = &tunnel.MemoryStore{}
-		}
-	})
 	record := tunnel.Token{ID: t.id(), Cluster: cluster, Created: s.clock().UTC(), Expires: t.expires().Add(-storeGrace).UTC()}
 	if err := s.records.AddToken(ctx, record); err != nil && !errors.Is(err, fs.ErrExist) {
 		return "", err

@@ -95,10 +95,15 @@ func counter(name, help string, labels ...string) family.Family {
 	return family.Family{Name: name, Kind: family.Counter, Help: help, Labels: labels}
 }
 
+// quick is a histogram of what should take milliseconds, and is given up after some
+// 30 seconds.
 func quick(name, help string, labels ...string) family.Family {
-	return family.Family{Name: name, Kind: family.Histogram, Help: help, Labels: labels, Buckets: family.Quick()}
+	return family.Family{Name: name, Kind: family.Histogram, Help: help, Labels: labels, Buckets: []float64{
+		.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30,
+	}}
 }
 
+// long is a histogram of what may last for days.
 func long(name, help string, labels ...string) family.Family {
-	return family.Family{Name: name, Kind: family.Histogram, Help: help, Labels: labels, Buckets: family.Long()}
+	return family.Family{Name: name, Kind: family.Histogram, Help: help, Labels: labels, Buckets: []float64{.01, .1, 1, 10, 60, 300, 1800, 3600, 4 * 3600, 24 * 3600}}
 }

@@ -26,17 +26,6 @@ type Family struct {
 	Buckets []float64
 }
 
-// Quick are the buckets of what should take milliseconds, and is given up
-// after some 30 seconds: 0.1 ms to 30 s.
-func Quick() []float64 {
-	return []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30}
-}
-
-// Long are the buckets of what may last for days: 10 ms to a day.
-func Long() []float64 {
-	return []float64{.01, .1, 1, 10, 60, 300, 1800, 3600, 4 * 3600, 24 * 3600}
-}
-
 // Desc describes the family to client_golang.
 func (f Family) Desc() *prometheus.Desc {
 	return prometheus.NewDesc(f.Name, f.Help, f.Labels, nil)

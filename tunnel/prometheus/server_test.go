@@ -203,8 +203,8 @@ func TestServerSeries(t *testing.T) {
 		hooks.PeerDisconnected("a", err)
 		hooks.Forwarded("a", time.Second, err)
 	}
-	if all, _ := count(); all != 460 {
-		t.Errorf("got %d series with every code, want 460", all)
+	if all, _ := count(); all != 472 {
+		t.Errorf("got %d series with every code, want 472", all)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"slices"
 	"sync"
@@ -79,10 +80,7 @@ func (f *Failover) DialContext(ctx context.Context, network, address string) (ne
 		return nil, &Error{Op: opFailover, Phase: PhaseConfig, Addr: address, Err: err}
 	}
 	d.order = f.memberOrder(time.Now())
-	if f.Hedge > 0 {
-		return d.dialHedged(ctx)
-	}
-	return d.dialInTurn(ctx)
+	return d.dial(ctx)
 }
 
 func (f *Failover) checkFields() error {
@@ -170,25 +168,16 @@ func (d *failoverDial) addFailure(place int, err error) {
 	d.failures = append(d.failures, Failure{Member: d.order[place], Err: err})
 }
 
-func (d *failoverDial) dialInTurn(ctx context.Context) (net.Conn, error) {
-	for place := range d.order {
-		a := d.dialMember(ctx, place, timeShare(ctx, len(d.order)-place))
-		if a.Err == nil {
-			return a.Conn, nil
-		}
-		d.addFailure(place, a.Err)
-		if a.Final {
-			break
-		}
-	}
-	return nil, d.newError(ctx)
-}
-
-// dialHedged starts each member when the one before it has failed, or has not
-// answered for hedgeDelay.
-func (d *failoverDial) dialHedged(ctx context.Context) (net.Conn, error) {
+// dial starts each member when the one before it has failed, or has not answered for
+// hedgeDelay. Without Hedge it ends one after its share of the time instead.
+func (d *failoverDial) dial(ctx context.Context) (net.Conn, error) {
 	delay := func(left int) time.Duration { return d.hedgeDelay(ctx, left) }
-	dial := func(ctx context.Context, place int) race.Attempt { return d.dialMember(ctx, place, 0) }
+	dial := func(ctx context.Context, place int) race.Attempt {
+		if d.Hedge > 0 {
+			return d.dialMember(ctx, place, 0)
+		}
+		return d.dialMember(ctx, place, timeShare(ctx, len(d.order)-place))
+	}
 	if conn := race.Dial(ctx, len(d.order), delay, dial, d.addFailure); conn != nil {
 		return conn, nil
 	}
@@ -197,6 +186,9 @@ func (d *failoverDial) dialHedged(ctx context.Context) (net.Conn, error) {
 
 // hedgeDelay returns how long a member may take before the next one is started.
 func (d *failoverDial) hedgeDelay(ctx context.Context, left int) time.Duration {
+	if d.Hedge <= 0 {
+		return math.MaxInt64
+	}
 	if s := timeShare(ctx, left); s > 0 {
 		return min(s, d.Hedge)
 	}

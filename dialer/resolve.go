@@ -140,10 +140,7 @@ func dialAddrs(ctx context.Context, network, address string, addrs []netip.Addr,
 		d.Dialers = append(d.Dialers, Func(func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx, addr) }))
 		d.order = append(d.order, i)
 	}
-	if len(addrs) == 1 {
-		return d.dialInTurn(ctx) // without a goroutine
-	}
-	return d.dialHedged(ctx)
+	return d.dial(ctx)
 }
 
 // interleaveFamilies returns the addresses with IPv6 and IPv4 in turn, beginning with

@@ -6,8 +6,8 @@ import (
 	"errors"
 	"hash/maphash"
 	"net"
+	"path"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -118,24 +118,15 @@ func (f *dialFailures) record(ctx context.Context, cluster string, err error) {
 func (f *dialFailures) dropOneLocked() {
 	of := map[string]int{}
 	for cluster := range f.clusters {
-		of[namespaceOf(cluster)]++
+		of[path.Dir(cluster)]++
 	}
 	most, first := 0, ""
 	for cluster, its := range f.clusters {
-		if n := of[namespaceOf(cluster)]; n > most || n == most && its[0].Last.Before(f.clusters[first][0].Last) {
+		if n := of[path.Dir(cluster)]; n > most || n == most && its[0].Last.Before(f.clusters[first][0].Last) {
 			most, first = n, cluster
 		}
 	}
 	delete(f.clusters, first)
-}
-
-// namespaceOf returns what stands before the name of a Cluster; "" if nothing does.
-func namespaceOf(cluster string) string {
-	namespace, _, ok := strings.Cut(cluster, "/")
-	if !ok {
-		return ""
-	}
-	return namespace
 }
 
 // all returns the failures by cluster, the latest first, and forgets old ones.

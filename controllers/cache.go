@@ -10,7 +10,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/selection"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -31,7 +30,7 @@ import (
 func CacheOptions(namespaces ...string) cache.Options {
 	opts := cache.Options{
 		DefaultTransform: trimClusters,
-		ByObject:         map[client.Object]cache.ByObject{&corev1.Secret{}: {Label: hasLabel(kubeconfig.ClusterNameLabel), Transform: trimData}},
+		ByObject:         map[client.Object]cache.ByObject{&corev1.Secret{}: {Label: parseSelector(kubeconfig.ClusterNameLabel), Transform: trimData}},
 	}
 	for _, ns := range namespaces {
 		if opts.DefaultNamespaces == nil {
@@ -42,18 +41,13 @@ func CacheOptions(namespaces ...string) cache.Options {
 	return opts
 }
 
-// hasLabel selects the objects that have the label, with any value.
-func hasLabel(name string) labels.Selector { return labelSelector(name, selection.Exists) }
-
-// lacksLabel selects the others.
-func lacksLabel(name string) labels.Selector { return labelSelector(name, selection.DoesNotExist) }
-
-func labelSelector(name string, op selection.Operator) labels.Selector {
-	r, err := labels.NewRequirement(name, op, nil)
+// parseSelector is for constants.
+func parseSelector(text string) labels.Selector {
+	s, err := labels.Parse(text)
 	if err != nil {
-		panic(err) // the names are constants
+		panic(err)
 	}
-	return labels.NewSelector().Add(*r)
+	return s
 }
 
 // ownCaches are a reconciler's beside the manager's, which can have only one selector
@@ -84,8 +78,9 @@ func (c ownCaches) addCache(mgr manager.Manager, namespace string, opts cache.Op
 	if err != nil {
 		return err
 	}
-	c[namespace] = wholeCache{own, mgr.GetAPIReader()}
-	return mgr.Add(cacheRunnable{own})
+	whole := wholeCache{own, mgr.GetAPIReader()}
+	c[namespace] = whole
+	return mgr.Add(whole)
 }
 
 // addFilled adds a cache of these objects, which every replica fills, leader or not. Callers
@@ -111,12 +106,6 @@ func fillCache(ctx context.Context, from cache.Cache, objects ...client.Object) 
 	}
 	return nil
 }
-
-// cacheRunnable tells the manager that it is a cache.
-type cacheRunnable struct{ cache.Cache }
-
-// GetCache is what the manager knows a cache by.
-func (c cacheRunnable) GetCache() cache.Cache { return c.Cache }
 
 // scopesOf are the namespaces to watch: "" for all, if none are named.
 func scopesOf(namespaces []string) []string {
@@ -204,7 +193,11 @@ func trimObject(u *unstructured.Unstructured, paths ...[]string) *unstructured.U
 	return kept
 }
 
-// ownAnnotations returns a copy of the annotations that are read, or nil.
+// maxAnnotations is how many bytes the annotations that are read have in a cache.
+const maxAnnotations = 32 << 10
+
+// ownAnnotations returns a copy of the annotations that are read, or nil. If they are too large, it
+// has a mode in their place that none is, so that people are told.
 func ownAnnotations(all map[string]string) map[string]string {
 	var kept map[string]string
 	for name, value := range all {
@@ -213,6 +206,13 @@ func ownAnnotations(all map[string]string) map[string]string {
 				kept = map[string]string{}
 			}
 			kept[name] = value
+		}
+	}
+	if sizeOf(kept) > maxAnnotations {
+		_, paused := kept[clusterapi.PausedAnnotation]
+		kept = map[string]string{provider.AnnotationMode: "annotations-of-more-than-32-KiB"}
+		if paused {
+			kept[clusterapi.PausedAnnotation] = ""
 		}
 	}
 	return kept

@@ -1,6 +1,7 @@
 package controllers_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -104,6 +105,12 @@ func TestTrimOwn(t *testing.T) {
 	}}
 	if diff := cmp.Diff(want, trimTwice(t, controllers.TrimNamespace, ns)); diff != "" {
 		t.Errorf("Namespace: got (+), want (-):\n%s", diff)
+	}
+	large := ns.DeepCopy()
+	large.Annotations = map[string]string{"cluster.x-k8s.io/paused": strings.Repeat("x", 1<<15), provider.AnnotationNoProxy: strings.Repeat("x", 1<<15), "other": "x"}
+	want.Annotations = map[string]string{"cluster.x-k8s.io/paused": "", provider.AnnotationMode: "annotations-of-more-than-32-KiB"}
+	if diff := cmp.Diff(want, trimTwice(t, controllers.TrimNamespace, large)); diff != "" {
+		t.Errorf("large annotations: got (+), want (-):\n%s", diff)
 	}
 	endpoints := []any{map[string]any{"host": "h", "port": int64(1)}}
 	object := map[string]any{

@@ -15,7 +15,6 @@ import (
 
 	"github.com/causewayproject/causeway/kubeconfig"
 	"github.com/causewayproject/causeway/kubeconfig/provider"
-	"github.com/causewayproject/causeway/proxyconfig/propagate"
 )
 
 // annotationOmitted is on an object in a cache of which only the names are kept.
@@ -83,16 +82,11 @@ func sizeOf[V ~string | ~[]byte](texts map[string]V) (n int) {
 
 // namesOf is what is left of an object's metadata: what tells whose it is.
 func namesOf(object client.Object) metav1.ObjectMeta {
-	m := metav1.ObjectMeta{
+	return metav1.ObjectMeta{
 		Namespace: object.GetNamespace(), Name: object.GetName(), UID: object.GetUID(), ResourceVersion: object.GetResourceVersion(),
-		Labels: map[string]string{}, Annotations: map[string]string{annotationOmitted: ""},
+		Labels:      map[string]string{kubeconfig.ClusterNameLabel: strings.Clone(object.GetLabels()[kubeconfig.ClusterNameLabel])},
+		Annotations: map[string]string{annotationOmitted: ""},
 	}
-	for _, name := range []string{kubeconfig.ClusterNameLabel, provider.LabelRoute, propagate.LabelOverride, propagate.LabelManagedBy} {
-		if value, ok := object.GetLabels()[name]; ok {
-			m.Labels[name] = strings.Clone(value)
-		}
-	}
-	return m
 }
 
 // dataPart is what an object takes.
@@ -131,15 +125,14 @@ type wholeCache struct {
 	live client.Reader
 }
 
+// GetCache is what the manager knows a cache by.
+func (c wholeCache) GetCache() cache.Cache { return c.Cache }
+
 // Get implements client.Reader.
 func (c wholeCache) Get(ctx context.Context, key client.ObjectKey, object client.Object, opts ...client.GetOption) error {
 	err := c.Cache.Get(ctx, key, object, opts...)
-	if _, omitted := object.GetAnnotations()[annotationOmitted]; err != nil || !omitted {
-		return err
+	if _, omitted := object.GetAnnotations()[annotationOmitted]; omitted && err == nil {
+		err = c.live.Get(ctx, key, object, opts...)
 	}
-	switch object.(type) {
-	case *corev1.Secret, *corev1.ConfigMap:
-		return c.live.Get(ctx, key, object, opts...)
-	}
-	return nil
+	return err
 }

@@ -170,7 +170,7 @@ func (k *kubeconfigRun) addCaches(ctx context.Context) error {
 	if ns, _, ok := strings.Cut(k.Config.Defaults.RouteSecret, "/"); ok && len(k.Namespaces) > 0 && !slices.Contains(scopes, ns) {
 		scopes = append(scopes, ns)
 	}
-	routes := cache.ByObject{Label: hasLabel(provider.LabelRoute), Transform: trimData}
+	routes := cache.ByObject{Label: parseSelector(provider.LabelRoute), Transform: trimData}
 	for _, ns := range scopes {
 		spaces := cache.ByObject{Transform: trimNamespace}
 		if ns != metav1.NamespaceAll {

@@ -95,8 +95,8 @@ func (p *proxyRun) addCaches(ctx context.Context, mgr manager.Manager) error {
 	for _, ns := range scopesOf(p.Namespaces) {
 		errs = append(errs,
 			p.own.addFilled(ctx, mgr, ns, map[client.Object]cache.ByObject{&corev1.Secret{}: {Label: ours, Transform: trimData}, &corev1.ConfigMap{}: {Label: ours, Transform: trimData}}),
-			p.overrides.addFilled(ctx, mgr, ns, map[client.Object]cache.ByObject{&corev1.Secret{}: {Label: hasLabel(propagate.LabelOverride), Transform: trimData}}),
-			p.unlabelled.addFilled(ctx, mgr, ns, map[client.Object]cache.ByObject{secretMetadata(): {Label: lacksLabel(propagate.LabelOverride), Transform: trimMetadata}}))
+			p.overrides.addFilled(ctx, mgr, ns, map[client.Object]cache.ByObject{&corev1.Secret{}: {Label: parseSelector(propagate.LabelOverride), Transform: trimData}}),
+			p.unlabelled.addFilled(ctx, mgr, ns, map[client.Object]cache.ByObject{secretMetadata(): {Label: parseSelector("!" + propagate.LabelOverride), Transform: trimMetadata}}))
 	}
 	named := fields.OneTermEqualSelector("metadata.name", p.installation.Name)
 	errs = append(errs, p.installations.addFilled(ctx, mgr, p.installation.Namespace, map[client.Object]cache.ByObject{&corev1.Secret{}: {Field: named}}))

@@ -69,12 +69,10 @@ func (d *Resolve) DialContext(ctx context.Context, network, address string) (net
 	if err != nil {
 		return nil, fail(PhaseDNS, err)
 	}
-	return dialAddrs(ctx, network, address, addrs, alwaysRetry, func(ctx context.Context, addr netip.Addr) (net.Conn, error) {
+	return dialAddrs(ctx, network, address, addrs, func(error) bool { return true }, func(ctx context.Context, addr netip.Addr) (net.Conn, error) {
 		return forwardOrDirect(d.Forward).DialContext(ctx, network, net.JoinHostPort(addr.String(), port))
 	})
 }
-
-func alwaysRetry(error) bool { return true }
 
 // WithForward returns a copy of d with this Forward. It returns an error if d has one
 // already, which would be ignored.

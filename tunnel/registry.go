@@ -132,13 +132,6 @@ func (r *registry) allRevoked() map[Identity]time.Time {
 	return maps.Clone(r.revoked)
 }
 
-// lastRevoked returns the time that revoke was called with last.
-func (r *registry) lastRevoked(id Identity) time.Time {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.revoked[id]
-}
-
 // stopDials makes dials use other sessions of the cluster.
 func (r *registry) stopDials(sess *agentSession) {
 	r.mu.Lock()

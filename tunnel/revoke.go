@@ -101,7 +101,9 @@ func (s *Server) EndedClusters(ctx context.Context) ([]string, error) {
 // learnt since it began: here, from another replica, or by [Server.FollowStore]. It is zero if
 // they were not, and may be zero once no certificate of before can be valid. It asks nobody.
 func (s *Server) LastRevoked(cluster string) time.Time {
-	return s.registry.lastRevoked(Identity{Cluster: cluster})
+	s.registry.mu.Lock()
+	defer s.registry.mu.Unlock()
+	return s.registry.revoked[Identity{Cluster: cluster}]
 }
 
 // removeVoidTokens removes the cluster's tokens that an earlier revocation has made void.

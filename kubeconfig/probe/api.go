@@ -25,6 +25,7 @@ import (
 const (
 	maxAnswer   = 64 << 10  // bytes of an answer's body, and of its header
 	maxReceived = 256 << 10 // bytes that a connection brings in all
+	maxConns    = 16        // there are eight requests at most
 	pathReview  = "apis/authentication.k8s.io/v1/selfsubjectreviews"
 	bodyReview  = `{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}`
 	anonymous   = "system:anonymous"

@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -191,20 +192,34 @@ func TestProbeBoundsHeader(t *testing.T) {
 	}
 }
 
-// TestProbeBoundsFrames: frames that are no part of an answer come to an end, too.
+// TestProbeBoundsFrames: frames that are no part of an answer come to an end, too, and so do
+// connections after each of which net/http makes another.
 func TestProbeBoundsFrames(t *testing.T) {
 	api := newProbed(t, nil)
-	config := &tls.Config{Certificates: []tls.Certificate{api.ca.Server("127.0.0.1")}, NextProtos: []string{"h2"}}
-	endless := script(t, config, func(_ context.Context, conn net.Conn) {
-		_, err := conn.Write([]byte{0, 0, 0, 4, 0, 0, 0, 0, 0}) // SETTINGS
-		for err == nil {
-			_, err = conn.Write(bytes.Repeat([]byte{0, 0, 8, 6, 1, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8}, 1000)) // answers to no PING
+	settings := []byte{0, 0, 0, 4, 0, 0, 0, 0, 0}
+	for name, after := range map[string][]byte{
+		"answers to no PING": bytes.Repeat([]byte{0, 0, 8, 6, 1, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8}, 1000),
+		"GOAWAY":             {0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+	} {
+		var conns atomic.Int32
+		config := &tls.Config{Certificates: []tls.Certificate{api.ca.Server("127.0.0.1")}, NextProtos: []string{"h2"}}
+		hostile := script(t, config, func(_ context.Context, conn net.Conn) {
+			conns.Add(1)
+			_, err := conn.Write(settings)
+			for err == nil {
+				_, err = conn.Write(after)
+			}
+		})
+		for _, plain := range []bool{false, true} {
+			config := api.config(t)
+			config.Clusters["c1"].Server = "https://" + hostile
+			conns.Store(0)
+			r := probe.Options{Plain: plain}.Run(probeContext(t), config)
+			checkFailure(t, r, failure{probe.PhaseAuth, "the other end has sent more than 256 KiB, or has ended 16 connections", "Check what listens at "})
+			if n := conns.Load(); n > 20 {
+				t.Errorf("%s: got %d connections", name, n)
+			}
 		}
-	})
-	for _, plain := range []bool{false, true} {
-		config := api.config(t)
-		config.Clusters["c1"].Server = "https://" + endless
-		checkFailure(t, probe.Options{Plain: plain}.Run(probeContext(t), config), failure{probe.PhaseAuth, "the other end has sent more than 256 KiB", "Check what listens at "})
 	}
 }
 

@@ -174,26 +174,30 @@ func (p *probing) connect(ctx context.Context, _, _ string) (net.Conn, error) {
 	return tc, tc.HandshakeContext(ctx)
 }
 
-// boundConn closes conn when the probe ends, and returns one that reads maxReceived at most.
+// boundConn closes conn when the probe ends, and returns one that reads maxReceived at most; one
+// after maxConns reads nothing.
 func (p *probing) boundConn(conn net.Conn) net.Conn {
 	p.mu.Lock()
 	p.open = append(p.open, conn)
-	done := p.done
+	done, left := p.done, maxReceived
+	if len(p.open) > maxConns {
+		left = 0
+	}
 	p.mu.Unlock()
 	if done {
 		abort.Close(conn)
 	}
-	return &boundedConn{conn, maxReceived}
+	return &boundedConn{conn, left}
 }
 
 // boundedConn is a connection whose other end is a stranger: it may send frames without end
-// that are no part of an answer.
+// that are no part of an answer, or a GOAWAY each time, after which net/http connects anew.
 type boundedConn struct {
 	net.Conn
 	left int // bytes
 }
 
-var errReceived = fmt.Errorf("the other end has sent more than %d KiB", maxReceived>>10)
+var errReceived = fmt.Errorf("the other end has sent more than %d KiB, or has ended %d connections", maxReceived>>10, maxConns)
 
 func (c *boundedConn) Read(p []byte) (int, error) {
 	if c.left <= 0 {

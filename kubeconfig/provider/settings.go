@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/causewayproject/causeway/internal/printable"
 	"github.com/causewayproject/causeway/kubeconfig/internal/field"
 	"github.com/causewayproject/causeway/noproxy"
 )
@@ -174,8 +175,9 @@ func (r *resolved) readMode(cluster Cluster) error {
 		return nil
 	case Auto, "auto":
 	default:
+		unknown := printable.Text(string(r.Mode), 63)
 		r.Mode, r.explicit = Auto, false
-		return r.layers.errorf(AnnotationMode, "is unknown: want %s, %s, %s, %s, %s or auto", Own, Decorate, Secondary, Rewrite, Off)
+		return r.layers.errorf(AnnotationMode, "%q is unknown: want %s, %s, %s, %s, %s or auto", unknown, Own, Decorate, Secondary, Rewrite, Off)
 	}
 	r.explicit = false
 	r.Mode = Own

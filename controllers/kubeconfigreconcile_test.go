@@ -163,7 +163,9 @@ func TestSettled(t *testing.T) {
 	}
 	probes, plans := b.counted(b.probes, "a/one"), b.counted(b.plans, "a/one")
 	stop = b.run(t)
-	b.Until(t, "the second's plans", func() bool { return b.counted(b.plans, "a/one") >= plans+2 })
+	b.Until(t, "the second's plans and probe", func() bool {
+		return b.counted(b.plans, "a/one") >= plans+2 && b.counted(b.probes, "a/one") > probes
+	})
 	if err := stop(); err != nil { // and with it all that goes on
 		t.Fatal(err)
 	}

@@ -22,9 +22,9 @@ import (
 // CacheOptions are what the reconcilers want of the manager's cache: of Secrets those
 // labelled with cluster.x-k8s.io/cluster-name, as Cluster API's own controllers have it,
 // and of unstructured Clusters the fields that are read. Typed Clusters keep all
-// fields. The Secrets in all caches take a quarter of GOMEMLIMIT at most, 128 MiB without one.
-// Beyond that, those of the namespaces with more than their equal share are kept without data,
-// with the annotation causewayproject.github.io/omitted: the reconcilers read these from the API
+// fields. The Secrets in all caches take a quarter of GOMEMLIMIT at most, 128 MiB without one, and
+// those of a namespace half of what the others leave. What is beyond that is kept without data,
+// with the annotation causewayproject.github.io/omitted: the reconcilers read it from the API
 // server. Without namespaces, it has those of all. If you have options of your own, merge
 // the two. Without these, the reconcilers work and hold more memory.
 func CacheOptions(namespaces ...string) cache.Options {
@@ -194,7 +194,7 @@ func trimObject(u *unstructured.Unstructured, paths ...[]string) *unstructured.U
 }
 
 // maxAnnotations is how many bytes the annotations that are read have in a cache.
-const maxAnnotations = 32 << 10
+const maxAnnotations = 16 << 10
 
 // ownAnnotations returns a copy of the annotations that are read, or nil. If they are too large, it
 // has a mode in their place that none is, so that people are told.
@@ -210,7 +210,7 @@ func ownAnnotations(all map[string]string) map[string]string {
 	}
 	if sizeOf(kept) > maxAnnotations {
 		_, paused := kept[clusterapi.PausedAnnotation]
-		kept = map[string]string{provider.AnnotationMode: "annotations-of-more-than-32-KiB"}
+		kept = map[string]string{provider.AnnotationMode: "annotations-of-more-than-16-KiB"}
 		if paused {
 			kept[clusterapi.PausedAnnotation] = ""
 		}

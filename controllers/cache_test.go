@@ -107,8 +107,8 @@ func TestTrimOwn(t *testing.T) {
 		t.Errorf("Namespace: got (+), want (-):\n%s", diff)
 	}
 	large := ns.DeepCopy()
-	large.Annotations = map[string]string{"cluster.x-k8s.io/paused": strings.Repeat("x", 1<<15), provider.AnnotationNoProxy: strings.Repeat("x", 1<<15), "other": "x"}
-	want.Annotations = map[string]string{"cluster.x-k8s.io/paused": "", provider.AnnotationMode: "annotations-of-more-than-32-KiB"}
+	large.Annotations = map[string]string{"cluster.x-k8s.io/paused": strings.Repeat("x", 1<<14), provider.AnnotationNoProxy: strings.Repeat("x", 1<<14), "other": "x"}
+	want.Annotations = map[string]string{"cluster.x-k8s.io/paused": "", provider.AnnotationMode: "annotations-of-more-than-16-KiB"}
 	if diff := cmp.Diff(want, trimTwice(t, controllers.TrimNamespace, large)); diff != "" {
 		t.Errorf("large annotations: got (+), want (-):\n%s", diff)
 	}

@@ -21,9 +21,9 @@ import (
 const annotationOmitted = provider.Prefix + "omitted"
 
 // dataShares bounds what Secrets and ConfigMaps of tenants take in all caches of the process:
-// whoever makes them in one namespace can label any number. Beyond the bound, those of the
-// namespaces with more than their equal share are kept without data, and are read from the API
-// server when they are needed.
+// whoever makes them in one namespace can label any number. A namespace may have half of what the
+// others leave. What is beyond that is kept without data, and is read from the API server when it
+// is needed.
 type dataShares struct {
 	most int // bytes
 
@@ -98,11 +98,8 @@ type dataPart struct {
 func (k *dataShares) take(p dataPart) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	namespaces := len(k.held)
-	if k.held[p.namespace] == 0 {
-		namespaces++
-	}
-	if k.all+p.bytes > k.most && k.held[p.namespace]+p.bytes > k.most/namespaces {
+	others := k.all - k.held[p.namespace]
+	if k.held[p.namespace]+p.bytes > (k.most-others)/2 {
 		return false
 	}
 	k.all += p.bytes

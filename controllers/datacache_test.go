@@ -24,8 +24,8 @@ func TestOmittedData(t *testing.T) {
 	t.Run("SSH keys", TestTunnelKey)
 }
 
-// TestTrimmedData: a namespace with many Secrets takes no more than the bound, and others have
-// their part.
+// TestTrimmedData: a namespace with many Secrets takes half of the bound, and others half of
+// what is left.
 func TestTrimmedData(t *testing.T) {
 	const most = 4 << 20
 	trim, held := controllers.NewTrim(most)
@@ -53,11 +53,11 @@ func TestTrimmedData(t *testing.T) {
 		}
 		return whole
 	}
-	if got := wholes("tenant", 300); got != 4 {
-		t.Errorf("got %d whole Secrets of a namespace, want 4", got)
+	if got := wholes("tenant", 300); got != 2 {
+		t.Errorf("got %d whole Secrets of a namespace, want half of 4", got)
 	}
-	if got := wholes("another", 3); got != 2 {
-		t.Errorf("got %d whole Secrets of another one, want 2", got)
+	if got := wholes("another", 3); got != 1 {
+		t.Errorf("got %d whole Secrets of another one, want half of the rest", got)
 	}
 	if again, _ := trim(all[299]); len(again.(*corev1.Secret).Data) > 0 {
 		t.Error("a second call has changed a Secret")

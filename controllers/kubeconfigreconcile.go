@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"math/rand/v2"
 	"strings"
 	"time"
@@ -138,6 +139,8 @@ func (k *kubeconfigRun) isSoleUser(ctx context.Context, cluster provider.Cluster
 		}
 		other, _ := provider.ReadCluster(&list.Items[i], nil) // an endpoint that can't be read says nothing about the Secret
 		other.NamespaceAnnotations = cluster.NamespaceAnnotations
+		other.Annotations = maps.Clone(other.Annotations)
+		delete(other.Annotations, provider.AnnotationNoProxy) // it takes long to parse
 		if s, _ := provider.Resolve(other, k.Config); other.Name != cluster.Name && s.RouteSecret == secret {
 			return false, nil
 		}

@@ -82,6 +82,7 @@ func (p Program) Run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return fmt.Errorf("--kubeconfig: %w", err)
 	}
+	cli.MemoryShare() // of which the reconcilers' caches take a part, too
 	ctrllog.SetLogger(logr.FromSlogHandler(log.Handler()))
 	h := &health{err: errNotFilled}
 	if p.Webhook != nil {

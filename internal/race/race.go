@@ -30,6 +30,13 @@ type finished struct {
 // the first connection, or nil if none came. failed is told the errors, in the order in
 // which they came, that of a Final one at last. All attempts have ended when Dial returns.
 func Dial(ctx context.Context, n int, delay func(left int) time.Duration, dial func(ctx context.Context, place int) Attempt, failed func(place int, err error)) net.Conn {
+	if n == 1 { // the common case needs no goroutine
+		a := dial(ctx, 0)
+		if a.Err != nil {
+			failed(0, a.Err)
+		}
+		return a.Conn
+	}
 	results, pending := make(chan finished, n), make([]bool, n)
 	var dials sync.WaitGroup
 	each, cancel := context.WithCancel(ctx)

@@ -19,9 +19,6 @@ const attemptDelay = 250 * time.Millisecond
 // that nobody needs. The error is that of the first address. All attempts have
 // ended when it returns.
 func (p *Policy) dialFirst(ctx context.Context, addrs []netip.AddrPort) (net.Conn, error) {
-	if len(addrs) == 1 {
-		return p.dialAddr(ctx, "tcp", addrs[0].String())
-	}
 	errs := make([]error, len(addrs))
 	conn := race.Dial(ctx, len(addrs), func(int) time.Duration { return attemptDelay }, func(ctx context.Context, i int) race.Attempt {
 		conn, err := p.dialAddr(ctx, "tcp", addrs[i].String())

@@ -92,17 +92,13 @@ func (s *wsListener) prepare(ctx context.Context, raw net.Conn) net.Conn {
 	defer cancel()
 	p, err := s.admission.Enter(ctx, raw)
 	if err != nil {
-		s.reportRefused(ctx, raw, err)
-		raw.Close()
-		return nil
+		return s.refuse(ctx, raw, err)
 	}
 	defer p.Leave()
 	stop := context.AfterFunc(p.Context(), func() { raw.Close() })
 	conn, err := s.upgrade(p, raw)
 	if !stop() || err != nil {
-		s.reportRefused(p.Context(), raw, err)
-		raw.Close()
-		return nil
+		return s.refuse(p.Context(), raw, err)
 	}
 	return conn
 }
@@ -113,10 +109,13 @@ func (s *wsListener) HandleRefused(f func(ctx context.Context, remote net.Addr, 
 	s.refused.Store(&f)
 }
 
-func (s *wsListener) reportRefused(ctx context.Context, conn net.Conn, err error) {
+// refuse tells why, and closes the connection. It returns what prepare then returns.
+func (s *wsListener) refuse(ctx context.Context, conn net.Conn, err error) net.Conn {
 	if f := s.refused.Load(); f != nil {
 		(*f)(ctx, conn.RemoteAddr(), err)
 	}
+	conn.Close()
+	return nil
 }
 
 // upgrade returns an error if the request cannot be upgraded. A client that speaks

@@ -75,15 +75,17 @@ func (s *Sampler) admit(k kind, level slog.Level, now time.Time) bool {
 
 // kindsBeside returns how many kinds share the lines of k's source.
 func (s *Sampler) kindsBeside(k kind) (n int) {
+	shared := sharing(k.source)
 	for other := range s.kinds {
-		if sharing(other.source) == sharing(k.source) {
+		if sharing(other.source) == shared {
 			n++
 		}
 	}
 	return n
 }
 
-// sharing is the source, or the namespace of a ServiceAccount: whoever has rights there makes any.
+// sharing returns whose lines a source takes: its own, but a ServiceAccount those of its namespace.
+// A person with rights there can make any number of ServiceAccounts.
 func sharing(source string) string {
 	if namespace, ok := strings.CutPrefix(source, "system:serviceaccount:"); ok {
 		source, _, _ = strings.Cut(namespace, ":")

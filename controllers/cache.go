@@ -22,10 +22,10 @@ import (
 // CacheOptions are what the reconcilers want of the manager's cache: of Secrets those
 // labelled with cluster.x-k8s.io/cluster-name, as Cluster API's own controllers have it,
 // and of unstructured Clusters the fields that are read. Typed Clusters keep all
-// fields. The Secrets in all caches take a quarter of GOMEMLIMIT at most, 128 MiB without one, and
-// those of a namespace half of what the others leave. What is beyond that is kept without data,
-// with the annotation causewayproject.github.io/omitted: the reconcilers read it from the API
-// server. Without namespaces, it has those of all. If you have options of your own, merge
+// fields. The Secrets in all caches together take a quarter of GOMEMLIMIT at most, 128 MiB without
+// one. One namespace may use half of what other namespaces do not use. A Secret beyond that stays
+// in the cache without its data, and with the annotation causewayproject.github.io/omitted: the
+// reconcilers read it from the API server. Without namespaces, it has those of all. If you have options of your own, merge
 // the two. Without these, the reconcilers work and hold more memory.
 func CacheOptions(namespaces ...string) cache.Options {
 	opts := cache.Options{

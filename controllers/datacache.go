@@ -20,10 +20,10 @@ import (
 // annotationOmitted is on an object in a cache of which only the names are kept.
 const annotationOmitted = provider.Prefix + "omitted"
 
-// dataShares bounds what Secrets and ConfigMaps of tenants take in all caches of the process:
-// whoever makes them in one namespace can label any number. A namespace may have half of what the
-// others leave. What is beyond that is kept without data, and is read from the API server when it
-// is needed.
+// dataShares bounds what Secrets and ConfigMaps of tenants take in all caches of the process, since
+// a tenant can make and label any number. One namespace may use half of what other namespaces do
+// not use. An object beyond that stays in the cache without its data; who needs that reads the
+// object from the API server.
 type dataShares struct {
 	most int // bytes
 

@@ -23,8 +23,8 @@ const (
 	adminLife  = 365 * 24 * time.Hour
 )
 
-// generateKey returns a new key and its PEM. ECDSA P-256 is the quickest to make and to use of
-// those that Cluster API knows.
+// generateKey returns a new key and its PEM. Of the algorithms that Cluster API knows, ECDSA P-256
+// takes the least time.
 func generateKey() (crypto.Signer, []byte, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -124,9 +124,9 @@ type KeepAlive struct {
 
 // Budget bounds the bytes that wait in the Servers and Agents that share it: nobody has read
 // them yet, or the other end of a session has not taken them. If there are more, streams are
-// reset with [CodeBudget], those that nobody reads first. They are of callers (see [WithCaller])
-// and sessions that have more than an equal part, first of who has most. Such a session ends if
-// its other end has taken nothing for 5 seconds. Share a Budget before its first use, and do not
+// reset with [CodeBudget]. Only a caller (see [WithCaller]) or a session with more than an equal
+// part loses streams: first those that nobody reads, and of these first those of who has most. Such
+// a session ends if its other end has taken nothing for 5 seconds. Share a Budget before its first use, and do not
 // copy it.
 type Budget struct {
 	// Bytes is how many that may be. Zero means 256 MiB.

@@ -98,9 +98,9 @@ func (b *Budget) keep() {
 }
 
 // reclaim resets streams until the buffers are within seven eighths of the bound: close to it
-// all streams would have to be looked at again soon. Only holders with more than their part
-// lose streams, first those that nobody reads. Among these, and then among the others, the
-// holder with most comes first, of its streams the largest, and of equals the oldest.
+// all streams would have to be looked at again soon. Only holders with more than their part lose
+// streams. Streams that nobody reads go first, then the others. Of both, the streams of the holder
+// with most go first: the largest, and of equals the oldest.
 func (b *Budget) reclaim() {
 	b.mu.Lock()
 	sessions := slices.Collect(maps.Keys(b.sessions))

@@ -54,7 +54,8 @@ func (a *apiAnswer) message() string {
 }
 
 // isOf reports whether only an API server that serves below server answers so. A Status with 404
-// does not say it, and none comes with a success. Nor does a 403 that repeats the path of server: that API server serves elsewhere.
+// does not say it, nor with a success: none has one. Nor does a 403 that repeats the path of
+// server: that API server serves elsewhere.
 func (a *apiAnswer) isOf(server *url.URL) bool {
 	path := strings.TrimRight(server.Path, "/")
 	switch a.object.Kind {

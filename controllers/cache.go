@@ -25,10 +25,12 @@ import (
 // fields. The Secrets in all caches together take a quarter of GOMEMLIMIT at most, 128 MiB without
 // one. One namespace may use half of what other namespaces do not use. A Secret beyond that stays
 // in the cache without its data, and with the annotation causewayproject.github.io/omitted: the
-// reconcilers read it from the API server. Without namespaces, it has those of all. If you have options of your own, merge
-// the two. Without these, the reconcilers work and hold more memory.
+// reconcilers read it from the API server. Lists come in pages of 8 objects, of 2 unstructured ones.
+// Without namespaces, it has those of all. If you have options of your own, merge the two. Without
+// these, the reconcilers work and hold more memory.
 func CacheOptions(namespaces ...string) cache.Options {
 	opts := cache.Options{
+		NewInformer:      newPagedInformer,
 		DefaultTransform: trimClusters,
 		ByObject:         map[client.Object]cache.ByObject{&corev1.Secret{}: {Label: parseSelector(kubeconfig.ClusterNameLabel), Transform: trimData}},
 	}
@@ -70,7 +72,7 @@ func (c ownCaches) scopeOf(namespace string) string {
 // addCache adds a cache of a namespace, "" for all, to the manager, which starts it
 // before its controllers, and waits until it is filled.
 func (c ownCaches) addCache(mgr manager.Manager, namespace string, opts cache.Options) error {
-	opts.HTTPClient, opts.Scheme, opts.Mapper = mgr.GetHTTPClient(), mgr.GetScheme(), mgr.GetRESTMapper()
+	opts.HTTPClient, opts.Scheme, opts.Mapper, opts.NewInformer = mgr.GetHTTPClient(), mgr.GetScheme(), mgr.GetRESTMapper(), newPagedInformer
 	if namespace != metav1.NamespaceAll {
 		opts.DefaultNamespaces = map[string]cache.Config{namespace: {}}
 	}

@@ -2,7 +2,10 @@ package controllers_test
 
 import (
 	"fmt"
+	"net/http"
+	"path"
 	"runtime"
+	"strconv"
 	"testing"
 	"time"
 
@@ -69,4 +72,29 @@ func TestTrimmedData(t *testing.T) {
 			t.Fatalf("got %d and %d bytes of Secrets that are gone", held("tenant"), held("another"))
 		}
 	}
+}
+
+// TestPages: lists are read a few objects at a time, and all of them are.
+func TestPages(t *testing.T) {
+	t.Parallel()
+	const clusters = 19
+	largest := map[string]int{"secrets": 8, "namespaces": 8, "clusters": 2, "testclusters": 2}
+	b := newBed(t)
+	b.SetFault(func(r *http.Request) int {
+		most := largest[path.Base(r.URL.Path)]
+		limit, _ := strconv.Atoi(r.URL.Query().Get("limit"))
+		if r.Method == http.MethodGet && r.URL.Query().Get("watch")+r.URL.Query().Get("fieldSelector") == "" && most > 0 && (limit < 1 || limit > most || r.URL.Query().Get("resourceVersion") != "") {
+			return http.StatusRequestEntityTooLarge
+		}
+		return 0
+	})
+	for n := range clusters {
+		name := fmt.Sprint("c", n)
+		b.Set("namespaces", namespace(name, nil))
+		b.Set("clusters", cluster(name, "one", route("p1:1")))
+	}
+	b.run(t)
+	b.Until(t, "all routes", func() bool { return b.Wrote("PATCH clusters") == clusters })
+	b.Gap(func() { b.Set("clusters", cluster("c3", "another", route("p1:1"))) })
+	b.Until(t, "a list after a gap", func() bool { return b.Wrote("PATCH clusters") == clusters+1 })
 }

@@ -1,0 +1,96 @@
+package controllers
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	toolscache "k8s.io/client-go/tools/cache"
+)
+
+// How many objects a page has. Each may have 1.5 MiB, of which an unstructured one can make twenty
+// times as much memory.
+const (
+	pageSize             = 8
+	unstructuredPageSize = 2
+)
+
+// pagedInformer transforms objects as soon as they come, and lists a few at a time. Others transform
+// a list when they have all of it, and tenants can make one that is larger than the memory.
+type pagedInformer struct {
+	toolscache.SharedIndexInformer
+	from      toolscache.ListerWatcherWithContext
+	pageSize  int64
+	transform toolscache.TransformFunc
+}
+
+func newPagedInformer(from toolscache.ListerWatcher, object runtime.Object, resync time.Duration, indexers toolscache.Indexers) toolscache.SharedIndexInformer {
+	p := &pagedInformer{
+		from: toolscache.ToListerWatcherWithContext(from), pageSize: pageSize,
+		transform: func(object any) (any, error) { return object, nil },
+	}
+	if _, ok := object.(*unstructured.Unstructured); ok {
+		p.pageSize = unstructuredPageSize
+	}
+	both := &toolscache.ListWatch{ListWithContextFunc: p.listPages, WatchFuncWithContext: p.watchTransformed}
+	p.SharedIndexInformer = toolscache.NewSharedIndexInformer(both, object, resync, indexers)
+	return p
+}
+
+// SetTransform implements toolscache.SharedIndexInformer.
+func (p *pagedInformer) SetTransform(transform toolscache.TransformFunc) error {
+	if transform != nil {
+		p.transform = transform
+	}
+	return nil
+}
+
+// listPages asks for the newest list: an API server answers a question for any version with all at once.
+func (p *pagedInformer) listPages(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+	opts.ResourceVersion, opts.ResourceVersionMatch, opts.Limit = "", "", p.pageSize
+	all := &internalversion.List{}
+	for {
+		page, err := p.from.ListWithContext(ctx, opts)
+		if err != nil {
+			return nil, err
+		}
+		err = meta.EachListItemWithAlloc(page, func(object runtime.Object) error {
+			kept, err := p.transform(object)
+			if err == nil {
+				all.Items = append(all.Items, kept.(runtime.Object))
+			}
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		about, err := meta.ListAccessor(page)
+		if err != nil {
+			return nil, err
+		}
+		all.ResourceVersion = about.GetResourceVersion()
+		if opts.Continue = about.GetContinue(); opts.Continue == "" {
+			return all, nil
+		}
+	}
+}
+
+func (p *pagedInformer) watchTransformed(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+	w, err := p.from.WatchWithContext(ctx, opts)
+	if err != nil {
+		return nil, err
+	}
+	return watch.Filter(w, func(e watch.Event) (watch.Event, bool) {
+		if e.Type == watch.Added || e.Type == watch.Modified || e.Type == watch.Deleted {
+			if kept, err := p.transform(e.Object); err == nil {
+				e.Object = kept.(runtime.Object)
+			}
+		}
+		return e, true
+	}), nil
+}

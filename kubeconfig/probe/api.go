@@ -280,7 +280,7 @@ func (p *probing) requestFinding(err error) finding {
 	case hungUp(err):
 		return finding{"the API server closed the connection at the first request", "Try again; if it stays so, look at the log of the API server, and of the load balancer before it."}
 	}
-	return finding{"the request fails: " + err.Error(), "Check what listens at " + route.AddressOf(p.server) + ". An answer's header may have at most 64 KiB."}
+	return finding{"the request fails: " + err.Error(), "Check what listens at " + route.AddressOf(p.server) + "."}
 }
 
 const adviceNoPassword = "Use a certificate or token: kube-apiserver takes no user name and password since Kubernetes 1.19."

@@ -235,16 +235,21 @@ wait until each server has logged that.`,
 			if err != nil {
 				return err
 			}
-			warnUnknown(cmd.Context(), st, args[0], cmd.ErrOrStderr())
-			warnJoins(cmd.Context(), st, args[0], cmd.ErrOrStderr())
+			id := tunnel.Identity{Cluster: args[0]}
+			done := fmt.Sprintf("all agents of cluster %q that have enrolled until now are revoked, and its invitations and tickets\n", id.Cluster)
 			if all {
-				return revokeAll(cmd.Context(), server, args[0], cmd.OutOrStdout())
+				err = server.RevokeCluster(cmd.Context(), id.Cluster)
+			} else {
+				id.Agent = args[1]
+				done = fmt.Sprintf("agent %q of cluster %q is revoked, whether or not it ever connected: /status of the server lists those that are connected\n", id.Agent, id.Cluster)
+				err = server.Revoke(cmd.Context(), id)
 			}
-			id := tunnel.Identity{Cluster: args[0], Agent: args[1]}
-			if err := server.Revoke(cmd.Context(), id); err != nil {
+			if err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "agent %q of cluster %q is revoked, whether or not it ever connected: /status of the server lists those that are connected\n", id.Agent, id.Cluster)
+			warnUnknown(cmd.Context(), st, id.Cluster, cmd.ErrOrStderr())
+			warnJoins(cmd.Context(), st, id.Cluster, cmd.ErrOrStderr())
+			_, err = io.WriteString(cmd.OutOrStdout(), done)
 			return err
 		},
 	}
@@ -260,14 +265,6 @@ func warnJoins(ctx context.Context, st *state, cluster string, stderr io.Writer)
 		return
 	}
 	fmt.Fprintf(stderr, "warning: a token of a ServiceAccount lets agents of cluster %q join again, revoked or not. To keep them out: causeway join remove %[1]s, wait until each server has logged that, then revoke\n", cluster)
-}
-
-func revokeAll(ctx context.Context, server *tunnel.Server, cluster string, stdout io.Writer) error {
-	if err := server.RevokeCluster(ctx, cluster); err != nil {
-		return err
-	}
-	_, err := fmt.Fprintf(stdout, "all agents of cluster %q that have enrolled until now are revoked, and its invitations and tickets\n", cluster)
-	return err
 }
 
 func payloadCommand() *cobra.Command {

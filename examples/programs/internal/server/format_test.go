@@ -196,10 +196,13 @@ func TestBadCommands(t *testing.T) {
 		{"no directory", "enroll a --state FILE --server a:1", "--state", false},
 		{"broken authority", "enroll a --state BROKEN --server a:1", "BROKEN/authority.pem", false},
 		{"revoke what is no agent", "revoke a ../x|y --state DIR", "the name of the agent holds", false},
+		{"revoke what is no cluster", "revoke a|b --all --state DIR", "cluster", false},
 		{"revoke without agent", "revoke a --state DIR", "AGENT", true},
 		{"payload without name", "payload a --state DIR", "NAME", true},
 		{"large payload", "payload a b --state DIR", "more than", false},
 		{"ticket, port 0", "ticket a --state DIR --gateway http://a:0", "--gateway", true},
+		{"ticket, port", "ticket a --state DIR --gateway http://a:99999", "--gateway", true},
+		{"ticket, host", "ticket a --state DIR --gateway http://a_,b:1", "--gateway", true},
 		{"ticket, path", "ticket a --state DIR --gateway http://a:1/x", "--gateway", true},
 		{"ticket, query", "ticket a --state DIR --gateway http://a:1?x=1", "--gateway", true},
 		{"ticket, scheme", "ticket a --state DIR --gateway ftp://a:1", "--gateway", true},
@@ -245,7 +248,11 @@ func TestBadCommands(t *testing.T) {
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 			defer cancel()
-			err := run(ctx, args, strings.NewReader(strings.Repeat("x", 2<<20)), io.Discard, io.Discard)
+			var stderr strings.Builder
+			err := run(ctx, args, strings.NewReader(strings.Repeat("x", 2<<20)), io.Discard, &stderr)
+			if strings.Contains(stderr.String(), "warning") {
+				t.Errorf("got %q before the refusal, want no warning", &stderr)
+			}
 			var mistake cli.UsageError
 			want := strings.ReplaceAll(tt.want, "BROKEN", broken)
 			if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "canary") || errors.As(err, &mistake) != tt.usage {

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -21,6 +22,7 @@ import (
 
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
 	"github.com/causewayproject/causeway/examples/programs/internal/command"
+	"github.com/causewayproject/causeway/internal/hostport"
 	"github.com/causewayproject/causeway/kubeconfig"
 	"github.com/causewayproject/causeway/tunnel"
 	"github.com/causewayproject/causeway/tunnel/gateway"
@@ -64,7 +66,7 @@ func (f *ticketFlags) issueTicket(ctx context.Context, cluster string, stderr io
 		text = string(b)
 	}
 	u, err := url.Parse(text)
-	if err != nil || !slices.Contains([]string{"http", "https", "socks5", "socks5h"}, u.Scheme) || u.Hostname() == "" || u.Port() == "0" || u.User != nil || strings.Trim(u.Path, "/")+u.RawQuery+u.Fragment != "" {
+	if err != nil || !slices.Contains([]string{"http", "https", "socks5", "socks5h"}, u.Scheme) || hostport.Check(u.Hostname(), cmp.Or(u.Port(), "443")) != nil || u.User != nil || strings.Trim(u.Path, "/")+u.RawQuery+u.Fragment != "" {
 		return nil, cli.Mistake("--gateway must be http://HOST:PORT, https://HOST:PORT or socks5://HOST:PORT")
 	}
 	if f.life <= 0 {

@@ -112,6 +112,11 @@ func TestServeEnds(t *testing.T) {
 		{"Shutdown, patient", 0, shutdown(time.Hour), time.Minute, nil},
 		{"Shutdown, impatient", time.Hour, shutdown(time.Second), time.Second, nil},
 		{"Shutdown, at once", time.Hour, shutdown(0), 0, nil},
+		{"CloseNow", time.Hour, func(s *serving) {
+			if err := group.CloseNow(s.set.Shutdown); err != nil || s.set.Open() {
+				t.Errorf("got %v of CloseNow, open %v; want neither", err, s.set.Open())
+			}
+		}, 0, nil},
 		{"ctx, then Shutdown", time.Hour, func(s *serving) {
 			s.cancel()
 			synctest.Wait()
@@ -124,6 +129,9 @@ func TestServeEnds(t *testing.T) {
 				s := serve(t, &group.Set{}, tt.grace)
 				defer s.cancel()
 				far := s.accept(t)
+				if !s.set.Open() {
+					t.Error("a Set that serves is not open")
+				}
 				began := time.Now()
 				tt.end(s)
 				<-s.done

@@ -195,3 +195,30 @@ func TestWebSocketListener(t *testing.T) {
 		t.Errorf("an accepted connection ended with its listener: %v", err)
 	}
 }
+
+// TestWebSocketRefused: who serves the listener is told why each connection did not come to Accept.
+func TestWebSocketRefused(t *testing.T) {
+	l := carrier.ListenWebSocket(listen(t), nil)
+	defer l.Close()
+	refused := make(chan error, 1)
+	l.(interface {
+		HandleRefused(func(context.Context, net.Addr, error))
+	}).HandleRefused(func(_ context.Context, _ net.Addr, err error) { refused <- err })
+	for request, want := range map[string]string{
+		"":                                   "EOF",
+		"GET / HTTP/1.1\r\nHost: a\r\n\r\n":  "the answer is 426",
+		"POST / HTTP/1.1\r\nHost: a\r\n\r\n": "the answer is 426",
+		"\x16\x03\x01 no HTTP\r\n\r\n":       "the answer is 400",
+	} {
+		conn, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		io.WriteString(conn, request)
+		conn.(*net.TCPConn).CloseWrite()
+		if err := <-refused; err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: got %v, want %q", request, err, want)
+		}
+		conn.Close()
+	}
+}

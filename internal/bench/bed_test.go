@@ -24,7 +24,8 @@ type bed struct {
 	target, agent, server, client *rig.Child
 
 	line line
-	link *rig.Child // nil: there is no line
+	link *rig.Child // nil: there is none
+	path *path      // nil: there is none
 }
 
 // newBed starts the processes. What goes wrong ends the benchmark.
@@ -36,7 +37,11 @@ func newBed(b *testing.B, r row, l line) *bed {
 		bed.stop()
 		cancel()
 	})
-	if err := writeCertificates(s.Dir); err != nil {
+	err := writeCertificates(s.Dir)
+	if err == nil && l.Kbit > 0 {
+		bed.path, err = newPath(l)
+	}
+	if err != nil {
 		b.Fatal(err)
 	}
 	bed.client, bed.target = bed.startProcess("client"), bed.startProcess("target")
@@ -73,7 +78,11 @@ func (b *bed) startTunnel(s Setup) {
 }
 
 func (b *bed) startProcess(role string) *rig.Child {
-	c, err := rig.Start(role, closeTimeout)
+	var c *rig.Child
+	err := b.path.enter(role, func() (err error) {
+		c, err = rig.Start(role, closeTimeout)
+		return err
+	})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -155,6 +164,11 @@ func (b *bed) stop() {
 			continue
 		}
 		if err := c.Stop(); err != nil && b.ctx.Err() == nil {
+			b.Error(err)
+		}
+	}
+	if b.path != nil {
+		if err := b.path.Close(); err != nil {
 			b.Error(err)
 		}
 	}

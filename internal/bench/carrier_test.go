@@ -19,7 +19,7 @@ import (
 const (
 	chunkSize   = 64 << 10 // a relay's buffer
 	serverName  = "bench.example"
-	dialTimeout = 10 * time.Second
+	dialTimeout = time.Minute
 )
 
 // writeCertificates leaves what serverTLS and clientTLS read.

@@ -1,9 +1,11 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
+	"os"
 	"sync"
 
 	"github.com/causewayproject/causeway/internal/test/proxytest"
@@ -13,9 +15,13 @@ import (
 // kernel chose. Close closes the connections and waits for the functions.
 type listener struct{ *proxytest.Server }
 
+func listenTCP() (net.Listener, error) {
+	return net.Listen("tcp", cmp.Or(os.Getenv(hostEnv), "127.0.0.1")+":0")
+}
+
 // listen starts one. The connection is closed when handle returns.
 func listen(handle func(net.Conn)) (*listener, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := listenTCP()
 	if err != nil {
 		return nil, fmt.Errorf("bench: %w", err)
 	}

@@ -15,14 +15,16 @@ import (
 // A line is what is between server and agent: a round trip, and a rate each way.
 type line struct {
 	RoundTrip time.Duration
-	Mbit      int // per second; zero: there is no line
+	Mbit      int     // per second, of a linktest link; zero: there is none
+	Kbit      float64 // per second, of a path; zero: there is none
+	Loss      float64 // of a path's packets
 }
 
 // BenchmarkLong takes the rate each way, over one stream in its second second.
 func BenchmarkLong(b *testing.B) {
 	for _, mbit := range []int{100, 1000, 10_000} {
 		for _, ms := range []int{10, 50, 100, 200} {
-			l := line{time.Duration(ms) * time.Millisecond, mbit}
+			l := line{RoundTrip: time.Duration(ms) * time.Millisecond, Mbit: mbit}
 			b.Run(fmt.Sprintf("line=%dMbit-%dms", mbit, ms), func(b *testing.B) {
 				for _, r := range allRows() {
 					if r.newServer != nil {

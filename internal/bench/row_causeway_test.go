@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"net"
 	"os"
@@ -49,8 +50,37 @@ func causewayAuthority(dir string) (*tunnel.Authority, error) {
 	return a, err
 }
 
+// wsRow and wssRow are causeway over a WebSocket, without and with an outer TLS.
+var wsRow, wssRow = webSocketRow("ws"), webSocketRow("wss")
+
+func webSocketRow(scheme string) row {
+	r := causewayRow
+	r.name = scheme
+	r.newAgent = func(s *Setup) (agent, error) {
+		a, err := newCausewayAgent(s)
+		if err == nil && scheme == "wss" {
+			a.(*causewayAgent).outer, err = clientTLS(s.Dir)
+		}
+		a.(*causewayAgent).scheme = scheme + "://"
+		return a, err
+	}
+	r.newServer = func(s *Setup) (server, error) {
+		var outer *tls.Config
+		if scheme == "wss" {
+			var err error
+			if outer, err = serverTLS(s.Dir); err != nil {
+				return nil, err
+			}
+		}
+		return startCausewayServer(s, func(l net.Listener) net.Listener { return tunnel.ListenWebSocket(l, outer) })
+	}
+	return r
+}
+
 type causewayAgent struct {
 	dir, target string
+	scheme      string // of the server's URL; empty: TCP
+	outer       *tls.Config
 	ctx         context.Context
 	cancel      context.CancelFunc
 	wg          sync.WaitGroup
@@ -77,14 +107,15 @@ func (a *causewayAgent) connect(ctx context.Context, server string, n int) (stri
 		if err != nil {
 			return "", err
 		}
-		inv.Servers = []string{server}
+		inv.Servers = []string{a.scheme + server}
 		member := &tunnel.Agent{
-			Credentials: &tunnel.MemoryCredentials{},
-			Invitation:  func(context.Context) (tunnel.Invitation, error) { return inv, nil },
-			Targets:     tunnel.Targets{Allow: []string{a.target}},
-			MaxStreams:  1 << 15,
-			Grace:       -1,
-			Hooks:       tunnel.AgentHooks{Connected: func(string, tunnel.Identity) { up <- struct{}{} }},
+			Credentials:  &tunnel.MemoryCredentials{},
+			WebSocketTLS: a.outer,
+			Invitation:   func(context.Context) (tunnel.Invitation, error) { return inv, nil },
+			Targets:      tunnel.Targets{Allow: []string{a.target}},
+			MaxStreams:   1 << 15,
+			Grace:        -1,
+			Hooks:        tunnel.AgentHooks{Connected: func(string, tunnel.Identity) { up <- struct{}{} }},
 		}
 		a.wg.Go(func() { member.Run(a.ctx) })
 	}
@@ -114,6 +145,10 @@ type causewayServer struct {
 }
 
 func newCausewayServer(s *Setup) (server, error) {
+	return startCausewayServer(s, func(l net.Listener) net.Listener { return l })
+}
+
+func startCausewayServer(s *Setup, accept func(net.Listener) net.Listener) (server, error) {
 	authority, err := causewayAuthority(s.Dir)
 	if err != nil {
 		return nil, err
@@ -126,9 +161,10 @@ func newCausewayServer(s *Setup) (server, error) {
 		Hooks:      tunnel.Hooks{Connected: func(tunnel.SessionInfo) { c.count.Add(1) }},
 	}
 	c.dialer = c.server.Dialer(causewayCluster)
-	if c.l, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+	if c.l, err = listenTCP(); err != nil {
 		return nil, fmt.Errorf("bench: %w", err)
 	}
+	c.l = accept(c.l)
 	go func() { c.served <- c.server.Serve(context.Background(), c.l) }()
 	return c, nil
 }

@@ -73,7 +73,7 @@ type parent interface {
 // allRows is every row, in the order of the table. The first is the fastest that
 // this machine can be.
 func allRows() []row {
-	return []row{loopbackRow, limitRow, yamuxRow, yamuxFairRow, remotedialerRow, opensshRow, causewayRow, replicaRow,
+	return []row{loopbackRow, limitRow, yamuxRow, yamuxFairRow, remotedialerRow, opensshRow, causewayRow, wsRow, wssRow, replicaRow,
 		gatewayRow, gatewayTLSRow, relayRow, gatewayPlainRow}
 }
 

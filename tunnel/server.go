@@ -115,7 +115,7 @@ type Server struct {
 // sign of life.
 type KeepAlive struct {
 	// ProbeAfter is how long a carrier is silent before it is probed. Zero
-	// means 10 seconds.
+	// means 10 seconds, of an Agent 12: so the two ends do not probe at once.
 	ProbeAfter time.Duration
 	// DeadAfter is how long a carrier is silent before it is given up. Zero
 	// means 30 seconds.

@@ -44,7 +44,7 @@ type ping struct {
 func (p *pinger) init(s *Session) {
 	s.lastRead.Store(int64(s.now()))
 	s.sendProbeLocked()
-	first := s.config.probeAfter()
+	first := s.probeAfter()
 	if first < 0 {
 		first = s.config.deadAfter()
 	}
@@ -84,7 +84,7 @@ func (s *Session) lastTaken() time.Duration {
 // checkAlive is run by the timer. It probes a silent peer, and ends the session if
 // the peer stays silent.
 func (s *Session) checkAlive() {
-	probe, dead := s.config.probeAfter(), s.config.deadAfter()
+	probe, dead := s.probeAfter(), s.config.deadAfter()
 	s.mu.Lock()
 	if s.err != nil {
 		s.mu.Unlock()
@@ -103,7 +103,7 @@ func (s *Session) checkAlive() {
 	next := dead - idle
 	if probe > 0 && idle < probe {
 		next = probe - idle
-		s.sendBeatLocked(now)
+		s.sendBeatLocked(now, idle)
 	} else if probe > 0 {
 		if s.probedLastRead != last {
 			s.probedLastRead = last
@@ -121,10 +121,10 @@ func (s *Session) checkAlive() {
 // beatID is that of an answer to no ping, which peers ignore.
 const beatID = 1<<32 - 1
 
-// sendBeatLocked lets a peer hear of this end, which has only received for a while. The
-// peer's own pings wait behind what it sends: on a slow line for longer than DeadAfter.
-func (s *Session) sendBeatLocked(now time.Duration) {
-	if time.Duration(s.lastRead.Load()) > s.sentAt && now-s.sentAt >= s.config.probeAfter()/2 {
+// sendBeatLocked lets a peer that goes on sending hear of this end, which has only received for a
+// while. The peer's own pings wait behind what it sends: on a slow line for longer than DeadAfter.
+func (s *Session) sendBeatLocked(now, idle time.Duration) {
+	if half := s.probeAfter() / 2; idle < half && now-s.sentAt >= half {
 		s.pongsToSend = append(s.pongsToSend, beatID)
 		s.wakeWriterLocked()
 	}

@@ -1,10 +1,13 @@
 package mux_test
 
 import (
+	"net"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/causewayproject/causeway/internal/linktest"
 	"github.com/causewayproject/causeway/internal/mux"
 )
 
@@ -16,7 +19,7 @@ func TestProbesOfIdleSession(t *testing.T) {
 		config mux.Config
 		want   time.Duration
 	}{
-		{"defaults", mux.Config{}, 10 * time.Second},
+		{"defaults", mux.Config{}, 12 * time.Second},
 		{"the end is far", mux.Config{ProbeAfter: 2 * time.Second, DeadAfter: time.Hour}, 2 * time.Second},
 		{"no end", mux.Config{ProbeAfter: 3 * time.Second, DeadAfter: -1}, 3 * time.Second},
 	} {
@@ -50,4 +53,34 @@ func TestProbesOfIdleSession(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The two ends of an idle session do not probe each other at once: each writes a ping or the answer
+// to one in ten seconds.
+func TestProbesDoNotCross(t *testing.T) {
+	for _, roundTrip := range []time.Duration{10 * time.Millisecond, 100 * time.Millisecond, 600 * time.Millisecond} {
+		synctest.Test(t, func(t *testing.T) {
+			link := linktest.New(lineConfig(roundTrip, gbit))
+			defer link.Close()
+			a, b := linkedPair(link)
+			near, far := &writeCounter{Conn: a}, &writeCounter{Conn: b}
+			client, server := mux.Client(near, nil), mux.Server(far, nil)
+			time.Sleep(10 * time.Minute)
+			if near, far := near.writes.Load(), far.writes.Load(); near+far > 2*61+4 {
+				t.Errorf("round trip %v: got %d and %d writes in 10 minutes, want one in 10 seconds", roundTrip, near, far)
+			}
+			client.Close()
+			server.Close()
+		})
+	}
+}
+
+type writeCounter struct {
+	net.Conn
+	writes atomic.Int64
+}
+
+func (c *writeCounter) Write(p []byte) (int, error) {
+	c.writes.Add(1)
+	return c.Conn.Write(p)
 }

@@ -29,7 +29,8 @@ type Config struct {
 
 	// ProbeAfter is how long the peer may be silent before it gets a ping,
 	// DeadAfter how long before the session ends. If zero, they are 10 and 30
-	// seconds. A negative one switches its check off.
+	// seconds. A Server's ProbeAfter is 12 seconds then: its pings and the Client's
+	// would cross. A negative one switches its check off.
 	ProbeAfter, DeadAfter time.Duration
 
 	// Budget bounds the buffers of all sessions that share it. Nil: nothing does.
@@ -38,8 +39,14 @@ type Config struct {
 
 func (c *Config) maxStreams() int { return cmp.Or(max(c.MaxStreams, 0), 4096) }
 
-func (c *Config) probeAfter() time.Duration { return cmp.Or(c.ProbeAfter, 10*time.Second) }
-func (c *Config) deadAfter() time.Duration  { return cmp.Or(c.DeadAfter, 30*time.Second) }
+func (c *Config) deadAfter() time.Duration { return cmp.Or(c.DeadAfter, 30*time.Second) }
+
+func (s *Session) probeAfter() time.Duration {
+	if s.client {
+		return cmp.Or(s.config.ProbeAfter, 10*time.Second)
+	}
+	return cmp.Or(s.config.ProbeAfter, 12*time.Second)
+}
 
 // Session is one end of a carrier. Its methods are safe for concurrent use.
 type Session struct {

@@ -26,7 +26,10 @@ const (
 func writeCertificates(dir string) error {
 	ca := pki.NewCA("bench")
 	cert, key := pki.PEM(ca.Server(serverName, "127.0.0.1"))
-	for name, content := range map[string][]byte{"ca.pem": ca.CertPEM(), "cert.pem": cert, "key.pem": key} {
+	clientCert, clientKey := pki.PEM(ca.Client("bench"))
+	for name, content := range map[string][]byte{
+		"ca.pem": ca.CertPEM(), "cert.pem": cert, "key.pem": key, "client.pem": clientCert, "client-key.pem": clientKey,
+	} {
 		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
 			return fmt.Errorf("bench: certificates: %w", err)
 		}
@@ -50,7 +53,7 @@ func serverTLS(dir string) (*tls.Config, error) {
 	}, nil
 }
 
-func clientTLS(dir string) (*tls.Config, error) {
+func readAuthority(dir string) (*x509.CertPool, error) {
 	ca, err := os.ReadFile(filepath.Join(dir, "ca.pem"))
 	if err != nil {
 		return nil, fmt.Errorf("bench: certificates: %w", err)
@@ -58,6 +61,14 @@ func clientTLS(dir string) (*tls.Config, error) {
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(ca) {
 		return nil, errors.New("bench: certificates: none in ca.pem")
+	}
+	return pool, nil
+}
+
+func clientTLS(dir string) (*tls.Config, error) {
+	pool, err := readAuthority(dir)
+	if err != nil {
+		return nil, err
 	}
 	return &tls.Config{
 		MinVersion:                  tls.VersionTLS13,

@@ -62,7 +62,7 @@ func (t *targetRole) serve(conn net.Conn) {
 	case modeEcho:
 		// Its buffer is small: what it is asked to give back is small, and a
 		// thousand of them are kept open.
-		io.CopyBuffer(struct{ io.Writer }{conn}, struct{ io.Reader }{conn}, make([]byte, 512))
+		io.CopyBuffer(struct{ io.Writer }{conn}, struct{ io.Reader }{conn}, make([]byte, requestSize))
 	case modeSource:
 		if sendBytes(conn, size, &t.sent) == nil {
 			conn.Read(head[:1])

@@ -5,6 +5,8 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net"
+	"path/filepath"
+	"strings"
 
 	"github.com/causewayproject/causeway/dialer"
 	joined "github.com/causewayproject/causeway/internal/relay"
@@ -14,30 +16,23 @@ import (
 // The rows with a gateway have its CONNECT door where the others have a bare
 // listener. The client is package dialer's.
 var (
-	gatewayRow = row{
-		name:       "gateway",
-		newAgent:   newCausewayAgent,
-		newServer:  func(s *Setup) (server, error) { return newGatewayServer(s, false) },
-		newClient:  func(s *Setup) (dialFunc, error) { return newGatewayClient(s, false) },
-		idleAgents: 200,
-	}
-	gatewayTLSRow = row{
-		name:       "gateway-tls",
-		newAgent:   newCausewayAgent,
-		newServer:  func(s *Setup) (server, error) { return newGatewayServer(s, true) },
-		newClient:  func(s *Setup) (dialFunc, error) { return newGatewayClient(s, true) },
-		idleAgents: 200,
-	}
-	relayRow = row{
+	gatewayRow     = doorRow("gateway")
+	gatewayTLSRow  = doorRow("gateway-tls")
+	gatewayMTLSRow = doorRow("gateway-mtls") // its client shows a certificate, too
+	relayRow       = row{
 		name:      "relay",
 		newServer: newRelayServer,
 	}
 	gatewayPlainRow = row{
 		name:      "gateway-plain",
 		newServer: newPlainGateway,
-		newClient: func(s *Setup) (dialFunc, error) { return newGatewayClient(s, false) },
+		newClient: newGatewayClient,
 	}
 )
+
+func doorRow(name string) row {
+	return row{name: name, newAgent: newCausewayAgent, newServer: newGatewayServer, newClient: newGatewayClient, idleAgents: 200}
+}
 
 const gatewayUser, gatewayPassword = "bench", "correct horse"
 
@@ -77,7 +72,7 @@ type gatewayServer struct {
 	*gatewayDoor
 }
 
-func newGatewayServer(s *Setup, secure bool) (server, error) {
+func newGatewayServer(s *Setup) (server, error) {
 	half, err := newCausewayServer(s)
 	if err != nil {
 		return nil, err
@@ -87,10 +82,14 @@ func newGatewayServer(s *Setup, secure bool) (server, error) {
 		return c.server.Dialer(r.Cluster).DialContext(ctx, "tcp", r.Address)
 	}}
 	var d *gatewayDoor
-	if secure {
+	if strings.HasSuffix(s.Row, "tls") {
 		if g.TLS, err = serverTLS(s.Dir); err == nil {
 			g.TLS.SessionTicketsDisabled = false // as it is unless somebody says so
 		}
+	}
+	if strings.HasSuffix(s.Row, "-mtls") && err == nil {
+		g.TLS.ClientAuth = tls.RequireAndVerifyClientCert
+		g.TLS.ClientCAs, err = readAuthority(s.Dir)
 	}
 	if err == nil {
 		d, err = openGateway(g)
@@ -137,13 +136,17 @@ func newPlainGateway(s *Setup) (server, error) {
 func (p *plainGateway) Close() error { return p.gatewayDoor.Close() }
 
 // newGatewayClient asks a CONNECT door for the target.
-func newGatewayClient(s *Setup, secure bool) (dialFunc, error) {
+func newGatewayClient(s *Setup) (dialFunc, error) {
 	proxy := dialer.HTTPConnect{Auth: dialer.Basic(dialer.Password(gatewayUser, gatewayPassword))}
 	var err error
-	if secure {
+	if strings.HasSuffix(s.Row, "tls") {
 		if proxy.TLSConfig, err = clientTLS(s.Dir); err == nil {
 			proxy.TLSConfig.ClientSessionCache = tls.NewLRUClientSessionCache(1) // as FromURL does
 		}
+	}
+	if strings.HasSuffix(s.Row, "-mtls") && err == nil {
+		proxy.TLSConfig.Certificates = make([]tls.Certificate, 1)
+		proxy.TLSConfig.Certificates[0], err = tls.LoadX509KeyPair(filepath.Join(s.Dir, "client.pem"), filepath.Join(s.Dir, "client-key.pem"))
 	}
 	target := s.Target
 	return func(ctx context.Context, server string) (net.Conn, error) {

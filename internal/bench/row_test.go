@@ -74,7 +74,7 @@ type parent interface {
 // this machine can be.
 func allRows() []row {
 	return []row{loopbackRow, limitRow, yamuxRow, yamuxFairRow, remotedialerRow, opensshRow, causewayRow, wsRow, wssRow, replicaRow,
-		gatewayRow, gatewayTLSRow, relayRow, gatewayPlainRow}
+		gatewayRow, gatewayTLSRow, gatewayMTLSRow, relayRow, gatewayPlainRow}
 }
 
 func chooseRow(name string) (row, error) {

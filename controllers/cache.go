@@ -122,9 +122,6 @@ func isWatched(namespaces []string, namespace string) bool {
 	return len(namespaces) == 0 || slices.Contains(namespaces, namespace)
 }
 
-// conditionPaths are where Clusters and infrastructure objects have conditions.
-var conditionPaths = [][]string{{"status", "conditions"}, {"status", "v1beta2", "conditions"}}
-
 // trimClusters reduces unstructured Clusters, and leaves other objects as they are. A
 // second call on the result changes nothing.
 func trimClusters(object any) (any, error) {
@@ -132,33 +129,28 @@ func trimClusters(object any) (any, error) {
 	if !ok || u.GroupVersionKind().Group != clusterGroup || u.GetKind() != clusterKind {
 		return object, nil
 	}
-	kept := trimObject(u, append(provider.ClusterFields(), []string{"spec", "clusterNetwork"}, []string{"spec", "infrastructureRef"})...)
-	for _, path := range conditionPaths {
-		var types []string // none, of conditions of the older form
-		if slices.Equal(path, clusterapi.ConditionsPath(u.GetAPIVersion())) {
-			types = []string{provider.ConditionRoute, provider.ConditionTunnel}
-		}
-		keepConditions(kept, types, path...)
-	}
+	isConditions := func(path []string) bool { return path[len(path)-1] == "conditions" }
+	paths := append(provider.ClusterFields(), []string{"spec", "clusterNetwork"}, []string{"spec", "infrastructureRef"})
+	kept := trimObject(u, slices.DeleteFunc(paths, isConditions)...)
+	keepConditions(kept, u, clusterapi.ConditionsPath(u.GetAPIVersion())...)
 	return kept, nil
 }
 
-// keepConditions removes conditions of other types from the list at the path.
-func keepConditions(u *unstructured.Unstructured, types []string, path ...string) {
-	list, ok, _ := unstructured.NestedSlice(u.Object, path...)
-	if !ok {
-		return
+// keepConditions copies those conditions that are ours. Such as are too large are not: they are
+// written anew.
+func keepConditions(kept, u *unstructured.Unstructured, path ...string) {
+	list, _, _ := unstructured.NestedFieldNoCopy(u.Object, path...)
+	var own []any
+	all, _ := list.([]any)
+	for _, c := range all {
+		m, _ := c.(map[string]any)
+		if kind := m["type"]; kind == provider.ConditionRoute || kind == provider.ConditionTunnel {
+			own = append(own, c)
+		}
 	}
-	list = slices.DeleteFunc(list, func(c any) bool {
-		m, ok := c.(map[string]any)
-		name, _ := m["type"].(string)
-		return !ok || !slices.Contains(types, name)
-	})
-	if len(list) == 0 {
-		unstructured.RemoveNestedField(u.Object, path...)
-		return
+	if own != nil && sizeOf(own) <= 4*maxPart {
+		_ = unstructured.SetNestedSlice(kept.Object, own, path...) // no error: it was a list
 	}
-	_ = unstructured.SetNestedSlice(u.Object, list, path...) // no error: it was a list
 }
 
 // trimObject returns a new object with what names u, its labels and annotations that are
@@ -188,34 +180,64 @@ func trimObject(u *unstructured.Unstructured, paths ...[]string) *unstructured.U
 		kept.SetAnnotations(annotations)
 	}
 	for _, path := range paths {
-		if v, ok, _ := unstructured.NestedFieldCopy(u.Object, path...); ok {
-			_ = unstructured.SetNestedField(kept.Object, v, path...) // no error, as above
+		v, ok, _ := unstructured.NestedFieldNoCopy(u.Object, path...)
+		switch {
+		case sizeOf(v) > maxPart:
+			kept.SetAnnotations(tooLarge(strings.Join(path, "."), kept.GetAnnotations()))
+		case ok:
+			_ = unstructured.SetNestedField(kept.Object, v, path...) // no error: nothing is in its place
 		}
 	}
 	return kept
 }
 
-// maxAnnotations is how many bytes the annotations that are read have in a cache.
-const maxAnnotations = 16 << 10
+// maxPart is how many bytes a cache holds of an object's annotations, and of each of its fields.
+const maxPart = 16 << 10
+
+// tooLarge is put in the place of annotations, and has a mode that none is, so that people are told.
+func tooLarge(what string, annotations map[string]string) map[string]string {
+	told := map[string]string{provider.AnnotationMode: what + "-of-more-than-16-KiB"}
+	if _, paused := annotations[clusterapi.PausedAnnotation]; paused {
+		told[clusterapi.PausedAnnotation] = ""
+	}
+	return told
+}
+
+// sizeOf is what a value of JSON takes in memory.
+func sizeOf(value any) int {
+	size := 16
+	switch v := value.(type) {
+	case string:
+		size += len(v)
+	case []any:
+		for _, item := range v {
+			size += sizeOf(item)
+		}
+	case map[string]any:
+		size += 48
+		for name, item := range v {
+			size += entryBytes + len(name) + sizeOf(item)
+		}
+	}
+	return size
+}
 
 // ownAnnotations returns a copy of the annotations that are read, or nil. If they are too large, it
 // has a mode in their place that none is, so that people are told.
 func ownAnnotations(all map[string]string) map[string]string {
 	var kept map[string]string
+	size := 0
 	for name, value := range all {
 		if strings.HasPrefix(name, provider.Prefix) || name == clusterapi.PausedAnnotation {
+			size += entryBytes + len(name) + len(value)
 			if kept == nil {
 				kept = map[string]string{}
 			}
 			kept[name] = value
 		}
 	}
-	if sizeOf(kept) > maxAnnotations {
-		_, paused := kept[clusterapi.PausedAnnotation]
-		kept = map[string]string{provider.AnnotationMode: "annotations-of-more-than-16-KiB"}
-		if paused {
-			kept[clusterapi.PausedAnnotation] = ""
-		}
+	if size > maxPart {
+		return tooLarge("annotations", kept)
 	}
 	return kept
 }

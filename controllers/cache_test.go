@@ -1,6 +1,7 @@
 package controllers_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -125,6 +126,45 @@ func TestTrimOwn(t *testing.T) {
 		"status": map[string]any{"apiEndpoints": endpoints},
 	}, got); diff != "" {
 		t.Errorf("infrastructure: got (+), want (-):\n%s", diff)
+	}
+	long := map[string]any{"host": strings.Repeat("x", 1<<10), "port": int64(1), "more": "x"}
+	many := append([]any{long, "h:1", map[string]any{"host": "h", "more": map[string]any{}}}, slices.Repeat([]any{map[string]any{}}, 1000)...)
+	object["status"] = map[string]any{"apiEndpoints": many}
+	got = trimTwice(t, controllers.TrimInfrastructure, &unstructured.Unstructured{Object: object}).(*unstructured.Unstructured).Object
+	empty := map[string]any{"host": nil, "port": nil}
+	want2 := append([]any{"an endpoint of more than 1 KiB", "h:1", map[string]any{"host": "h", "port": nil}}, slices.Repeat([]any{empty}, 62)...)
+	if diff := cmp.Diff(map[string]any{"apiEndpoints": want2}, got["status"]); diff != "" {
+		t.Errorf("many endpoints: got (+), want (-):\n%s", diff)
+	}
+}
+
+// TestTrimLarge: a field that is too large is left out, and people are told.
+func TestTrimLarge(t *testing.T) {
+	route := map[string]any{"type": provider.ConditionRoute, "message": strings.Repeat("x", 10<<10)}
+	object := map[string]any{
+		"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster",
+		"metadata": map[string]any{"namespace": "a", "name": "one", "annotations": map[string]any{"cluster.x-k8s.io/paused": "", provider.AnnotationMode: "own"}},
+		"spec": map[string]any{
+			"paused": true, "controlPlaneEndpoint": map[string]any{"host": "h", "port": int64(1)},
+			"clusterNetwork": map[string]any{"services": slices.Repeat([]any{map[string]any{}}, 1000)},
+		},
+		"status": map[string]any{"conditions": append(slices.Repeat([]any{map[string]any{"type": "Other"}}, 1000), route)},
+	}
+	got := trimTwice(t, controllers.TrimClusters, &unstructured.Unstructured{Object: object}).(*unstructured.Unstructured).Object
+	if diff := cmp.Diff(map[string]any{
+		"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster",
+		"metadata": map[string]any{"namespace": "a", "name": "one", "annotations": map[string]any{
+			"cluster.x-k8s.io/paused": "", provider.AnnotationMode: "spec.clusterNetwork-of-more-than-16-KiB",
+		}},
+		"spec":   map[string]any{"paused": true, "controlPlaneEndpoint": map[string]any{"host": "h", "port": int64(1)}},
+		"status": map[string]any{"conditions": []any{route}},
+	}, got); diff != "" {
+		t.Errorf("got (+), want (-):\n%s", diff)
+	}
+	route["message"] = strings.Repeat("x", 64<<10)
+	got = trimTwice(t, controllers.TrimClusters, &unstructured.Unstructured{Object: object}).(*unstructured.Unstructured).Object
+	if got["status"] != nil {
+		t.Errorf("got %v of a condition of 64 KiB, want none", got["status"])
 	}
 }
 

@@ -48,13 +48,13 @@ func (k *dataShares) trim(object any) (any, error) {
 	switch o := object.(type) {
 	case *corev1.Secret:
 		kept := *o
-		if keepObject(k, &kept, &kept.ObjectMeta, sizeOf(kept.Data)) {
+		if keepObject(k, &kept, &kept.ObjectMeta, kept.Size, len(kept.Data)+len(kept.StringData)) {
 			return &kept, nil
 		}
 		return &corev1.Secret{TypeMeta: o.TypeMeta, ObjectMeta: namesOf(o)}, nil
 	case *corev1.ConfigMap:
 		kept := *o
-		if keepObject(k, &kept, &kept.ObjectMeta, sizeOf(kept.Data)+sizeOf(kept.BinaryData)) {
+		if keepObject(k, &kept, &kept.ObjectMeta, kept.Size, len(kept.Data)+len(kept.BinaryData)) {
 			return &kept, nil
 		}
 		return &corev1.ConfigMap{TypeMeta: o.TypeMeta, ObjectMeta: namesOf(o)}, nil
@@ -62,22 +62,20 @@ func (k *dataShares) trim(object any) (any, error) {
 	return object, nil
 }
 
-// keepObject reports whether the object is kept whole. It then counts for as long as it lives.
-func keepObject[T any](k *dataShares, object *T, meta *metav1.ObjectMeta, size int) bool {
+// entryBytes is what an entry of a map or a list takes, beside its text.
+const entryBytes = 128
+
+// keepObject reports whether the object is kept whole. It then counts for as long as it lives: its
+// texts, and its entries.
+func keepObject[T any](k *dataShares, object *T, meta *metav1.ObjectMeta, texts func() int, entries int) bool {
 	meta.ManagedFields = nil
-	p := dataPart{meta.Namespace, size + sizeOf(meta.Labels) + sizeOf(meta.Annotations) + 1<<10}
+	entries += len(meta.Labels) + len(meta.Annotations) + len(meta.OwnerReferences) + len(meta.Finalizers)
+	p := dataPart{meta.Namespace, texts() + entries*entryBytes + 1<<10}
 	if !k.take(p) {
 		return false
 	}
 	runtime.AddCleanup(object, k.give, p)
 	return true
-}
-
-func sizeOf[V ~string | ~[]byte](texts map[string]V) (n int) {
-	for key, value := range texts {
-		n += len(key) + len(value)
-	}
-	return n
 }
 
 // namesOf is what is left of an object's metadata: what tells whose it is.

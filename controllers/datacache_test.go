@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/causewayproject/causeway/controllers"
 	"github.com/causewayproject/causeway/kubeconfig"
@@ -72,6 +73,51 @@ func TestTrimmedData(t *testing.T) {
 			t.Fatalf("got %d and %d bytes of Secrets that are gone", held("tenant"), held("another"))
 		}
 	}
+}
+
+// TestKeptMemory: what Secrets of a namespace hold is counted, whatever they are made of.
+func TestKeptMemory(t *testing.T) {
+	const most = 8 << 20
+	for what, fill := range map[string]func(s *corev1.Secret, n string){
+		"owners": func(s *corev1.Secret, n string) {
+			s.OwnerReferences = append(s.OwnerReferences, metav1.OwnerReference{APIVersion: "a" + n, Kind: "b" + n, Name: "c" + n, UID: types.UID("d" + n)})
+		},
+		"finalizers":  func(s *corev1.Secret, n string) { s.Finalizers = append(s.Finalizers, "a.b/"+n) },
+		"keys":        func(s *corev1.Secret, n string) { s.Data[n] = nil },
+		"labels":      func(s *corev1.Secret, n string) { s.Labels[n] = "" },
+		"annotations": func(s *corev1.Secret, n string) { s.Annotations[n] = "" },
+		"its type":    func(s *corev1.Secret, n string) { s.Type += corev1.SecretType(n) },
+	} {
+		t.Run(what, func(t *testing.T) {
+			trim, _ := controllers.NewTrim(most)
+			before := heapSize()
+			var all []any
+			for range 50 {
+				s := &corev1.Secret{Data: map[string][]byte{}}
+				s.Namespace, s.Labels, s.Annotations = "tenant", map[string]string{}, map[string]string{}
+				for n := range 5000 {
+					fill(s, fmt.Sprintf("%05x", n))
+				}
+				kept, err := trim(s)
+				if err != nil {
+					t.Fatal(err)
+				}
+				all = append(all, kept)
+			}
+			if held := heapSize() - before; held > most/2 {
+				t.Errorf("50 Secrets hold %d KiB, want at most half of 8 MiB", held>>10)
+			}
+			runtime.KeepAlive(all)
+		})
+	}
+}
+
+func heapSize() int {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return int(m.HeapAlloc)
 }
 
 // TestPages: lists are read a few objects at a time, and all of them are.

@@ -289,5 +289,26 @@ func trimInfrastructure(object any) (any, error) {
 	if !ok {
 		return object, nil
 	}
-	return trimObject(u, []string{"status", "apiEndpoints"}), nil
+	kept := trimObject(u)
+	value, _, _ := unstructured.NestedFieldNoCopy(u.Object, "status", "apiEndpoints")
+	if list, ok := value.([]any); ok {
+		_ = unstructured.SetNestedSlice(kept.Object, trimEndpoints(list), "status", "apiEndpoints") // no error: nothing is in its place
+	}
+	return kept, nil
+}
+
+// keptEndpoints is one more than provider.ReadCluster reads, so that people are told of the others.
+const keptEndpoints = 65
+
+func trimEndpoints(list []any) (kept []any) {
+	for _, e := range list[:min(len(list), keptEndpoints)] {
+		if m, ok := e.(map[string]any); ok {
+			e = map[string]any{"host": m["host"], "port": m["port"]}
+		}
+		if sizeOf(e) > 1<<10 {
+			e = "an endpoint of more than 1 KiB"
+		}
+		kept = append(kept, e)
+	}
+	return kept
 }

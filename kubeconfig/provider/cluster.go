@@ -121,7 +121,7 @@ func readEndpoints(object map[string]any, first kubeconfig.Endpoint) ([]kubeconf
 		errs []error
 	)
 	if len(list) > maxEndpoints {
-		errs = append(errs, fmt.Errorf("provider: status.apiEndpoints of the infrastructure object: it has %d, and the first %d are used", len(list), maxEndpoints))
+		errs = append(errs, fmt.Errorf("provider: status.apiEndpoints of the infrastructure object: it has more than %d, and only the first are used", maxEndpoints))
 		list = list[:maxEndpoints]
 	}
 	for i, item := range list {

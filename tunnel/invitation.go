@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/causewayproject/causeway/internal/envfile"
 	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
@@ -88,22 +89,15 @@ func (i Invitation) Reveal() string {
 func ParseInvitation(text string) (Invitation, error) {
 	var i Invitation
 	seen := map[string]bool{}
-	for number, line := range strings.Split(strings.TrimPrefix(text, "\ufeff"), "\n") {
-		line = strings.TrimSpace(line)
-		if line == "" || line[0] == '#' {
-			continue
-		}
-		name, value, ok := strings.Cut(strings.TrimPrefix(line, "export "), "=")
-		if !ok {
-			return Invitation{}, configError("invitation: line %d is not NAME=value", number+1)
-		}
+	err := envfile.Read(text, func(name, value string) error {
 		if seen[name] && strings.HasPrefix(name, "CAUSEWAY_") {
-			return Invitation{}, configError("invitation: line %d: a variable for the second time", number+1)
+			return errors.New("a variable for the second time")
 		}
 		seen[name] = true
-		if err := i.setVariable(name, unquote(value)); err != nil {
-			return Invitation{}, configError("invitation: line %d: %w", number+1, err)
-		}
+		return i.setVariable(name, value)
+	})
+	if err != nil {
+		return Invitation{}, configError("invitation: %w", err)
 	}
 	if err := i.check(); err != nil {
 		return Invitation{}, err
@@ -218,17 +212,6 @@ func unescapeEnv(s string) (string, error) {
 		return "", errors.New("a value has a % without two hex digits")
 	}
 	return s, nil
-}
-
-func unquote(s string) string {
-	for _, quote := range []string{`"`, `'`} {
-		if inner, ok := strings.CutPrefix(s, quote); ok {
-			if inner, ok = strings.CutSuffix(inner, quote); ok {
-				return inner
-			}
-		}
-	}
-	return s
 }
 
 // maxInvited is how many agents one invitation may be for.

@@ -27,8 +27,12 @@ func (f *flags) readJoin() (tunnel.Invitation, error) {
 		}
 		text = string(invitation)
 	}
-	if readVariables(text)["CAUSEWAY_TOKEN"] != "" {
-		return tunnel.Invitation{}, errors.New("there are two tokens, --join-token and the invitation's CAUSEWAY_TOKEN: remove one")
+	variables, err := readVariables(text)
+	if err == nil && variables["CAUSEWAY_TOKEN"] != "" {
+		err = errors.New("there are two tokens, --join-token and the invitation's CAUSEWAY_TOKEN: remove one")
+	}
+	if err != nil {
+		return tunnel.Invitation{}, err
 	}
 	return tunnel.ParseInvitation(text + "\nCAUSEWAY_TOKEN=" + trimmed)
 }

@@ -7,11 +7,11 @@ import (
 	"io/fs"
 	"log/slog"
 	"net"
-	"os"
-	"strings"
 	"sync"
 
 	"github.com/causewayproject/causeway/dialer"
+	"github.com/causewayproject/causeway/internal/envfile"
+	"github.com/causewayproject/causeway/internal/smallfile"
 	"github.com/causewayproject/causeway/noproxy"
 )
 
@@ -27,6 +27,8 @@ const (
 	envProxy   = "CAUSEWAY_PROXY"
 	envNoProxy = "CAUSEWAY_NO_PROXY"
 )
+
+func (p proxySetting) isProxy() bool { return p.url != "" && p.url != "direct" }
 
 // newDialer returns the Dialer of a setting that has a URL. The error names what has
 // the setting, and no more of the URL than a scheme.
@@ -73,18 +75,19 @@ func (p *fileProxy) DialContext(ctx context.Context, network, address string) (n
 func (p *fileProxy) currentDialer() (dialer.Dialer, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	text, err := os.ReadFile(p.file)
-	switch {
-	case errors.Is(err, fs.ErrNotExist) && p.dialer != nil:
-		return p.dialer, nil // an invitation may be deleted when it was used
-	case errors.Is(err, fs.ErrNotExist):
-		text = nil
-	case err != nil:
+	setting, err := readSetting(p.file)
+	switch gone := errors.Is(err, fs.ErrNotExist); {
+	case gone && p.dialer == nil:
+		p.log.Warn("there is no file of the invitation: if it named the proxy, set --proxy", "file", p.file)
+	case err != nil && !gone:
 		return nil, fmt.Errorf("--invitation: %w", err)
+	case setting.url == "" && p.setting.isProxy():
+		if !gone { // it may be deleted when it was used
+			p.log.Warn("the invitation names no proxy any more, and the last one stays: CAUSEWAY_PROXY=direct does without", "file", p.file)
+		}
+		return p.dialer, nil
 	}
-	variables := readVariables(string(text))
-	setting := proxySetting{variables[envProxy], variables[envNoProxy]}
-	if p.dialer != nil && setting == p.setting {
+	if p.dialer != nil && (setting == p.setting || err != nil) {
 		return p.dialer, nil
 	}
 	newDialer := p.environment
@@ -111,24 +114,21 @@ func fromEnvironment() (dialer.Dialer, error) {
 	return d, nil
 }
 
-// readVariables returns what is in an environment file.
-func readVariables(text string) map[string]string {
-	all := map[string]string{}
-	for line := range strings.Lines(text) {
-		name, value, _ := strings.Cut(strings.TrimPrefix(strings.TrimSpace(line), "export "), "=")
-		all[name] = unquote(value)
+// readSetting reads what an invitation's file says of the proxy.
+func readSetting(file string) (proxySetting, error) {
+	text, err := smallfile.Read(file, 1)
+	if err != nil {
+		return proxySetting{}, err
 	}
-	return all
+	variables, err := readVariables(string(text))
+	return proxySetting{variables[envProxy], variables[envNoProxy]}, err
 }
 
-// unquote takes off the quotes that an invitation may have around a value.
-func unquote(text string) string {
-	for _, quote := range []string{`"`, `'`} {
-		if inner, ok := strings.CutPrefix(text, quote); ok {
-			if inner, ok = strings.CutSuffix(inner, quote); ok {
-				return inner
-			}
-		}
-	}
-	return text
+func readVariables(text string) (map[string]string, error) {
+	all := map[string]string{}
+	err := envfile.Read(text, func(name, value string) error {
+		all[name] = value
+		return nil
+	})
+	return all, err
 }

@@ -37,6 +37,10 @@ func TestFileProxy(t *testing.T) {
 		{"the file is deleted", "", "192.0.2.1:443", "connect", "127.0.0.1:2"},
 		{"a list", "CAUSEWAY_PROXY=" + two + "\nCAUSEWAY_NO_PROXY=svc,127.0.0.1\n", "192.0.2.1:443", "connect", "127.0.0.1:2"},
 		{"an address of the list", "CAUSEWAY_PROXY=" + two + "\nCAUSEWAY_NO_PROXY=svc,127.0.0.1\n", "127.0.0.1:3", "connect", ""},
+		{"an empty file", "\n", "192.0.2.1:443", "connect", "127.0.0.1:2"},
+		{"an invitation without it", "CAUSEWAY_TOKEN=x\n", "192.0.2.1:443", "connect", "127.0.0.1:2"},
+		{"no environment file", "CAUSEWAY_PROXY: " + one, "192.0.2.1:443", "--invitation: line 1: want NAME=value", ""},
+		{"spaces", "export  CAUSEWAY_PROXY =" + one, "192.0.2.1:443", "connect", "127.0.0.1:1"},
 		{"not a URL", "CAUSEWAY_PROXY=http://user:canary/3@127.0.0.1:1\n", "192.0.2.1:443", "CAUSEWAY_PROXY in " + file, ""},
 		{"direct", "CAUSEWAY_PROXY=direct\n", "127.0.0.1:3", "connect", ""},
 		{"none any more", "CAUSEWAY_TOKEN=x\n", "192.0.2.1:443", "by the environment", ""},
@@ -61,8 +65,10 @@ func TestFileProxy(t *testing.T) {
 			t.Errorf("%s: got the proxy %q in %v, want %q", step.name, through, err, step.proxy)
 		}
 	}
-	if strings.Contains(log.String(), "canary") || strings.Count(log.String(), "the invitation names the proxy") == 0 {
-		t.Errorf("got the log %s", &log)
+	for text, want := range map[string]int{"canary": 0, "the invitation names the proxy": 5, "there is no file": 1, "names no proxy any more": 2} {
+		if got := strings.Count(log.String(), text); got != want {
+			t.Errorf("got %q %d times, want %d, in the log\n%s", text, got, want, &log)
+		}
 	}
 }
 

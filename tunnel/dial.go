@@ -13,6 +13,7 @@ import (
 	"github.com/causewayproject/causeway/internal/mux"
 	"github.com/causewayproject/causeway/internal/printable"
 	"github.com/causewayproject/causeway/tunnel/internal/session"
+	"github.com/causewayproject/causeway/tunnel/internal/target"
 	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
@@ -142,17 +143,10 @@ func (r *dialRun) check() error {
 	if err := wire.CheckCluster(r.cluster); err != nil {
 		return err
 	}
-	host, port, err := net.SplitHostPort(r.address)
-	switch {
-	case err != nil:
-		return errors.New("the address is not host:port")
-	case host == "":
-		return errors.New("the address has no host")
-	case port == "":
-		return errors.New("the address has no port")
-	case len(r.address) > wire.MaxRequest/2:
-		return errors.New("the address is too long")
-	case len(r.early) > wire.MaxEarly:
+	if err := target.CheckAddress(r.address); err != nil {
+		return fmt.Errorf("the address: %w", err)
+	}
+	if len(r.early) > wire.MaxEarly {
 		return fmt.Errorf("%d early bytes: at most %d travel with a dial", len(r.early), wire.MaxEarly)
 	}
 	return nil

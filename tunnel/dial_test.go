@@ -40,6 +40,9 @@ var dialErrors = []struct {
 	{name: "network", network: "udp", target: "x:7", code: tunnel.CodeConfig},
 	{name: "no port", target: "x", code: tunnel.CodeConfig},
 	{name: "no host", target: ":7", code: tunnel.CodeConfig},
+	{name: "a port with a zero", target: "x:07", code: tunnel.CodeConfig},
+	{name: "a number of another kind", target: "0x7f.1:7", code: tunnel.CodeConfig},
+	{name: "an empty label", target: "a..b:7", code: tunnel.CodeConfig},
 	{name: "long", target: string(make([]byte, 5000)) + ":7", code: tunnel.CodeConfig},
 }
 

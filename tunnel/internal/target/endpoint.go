@@ -53,6 +53,12 @@ func parseEndpoint(address string) (e endpoint, host string, err error) {
 	return e, host, checkHost(e.name)
 }
 
+// CheckAddress returns why an agent would not read host:port.
+func CheckAddress(address string) error {
+	_, _, err := parseEndpoint(address)
+	return err
+}
+
 var errNotHostPort = errors.New("not host:port, with brackets around an IPv6 host")
 
 // parsePort accepts one spelling of each port, so that no other program can

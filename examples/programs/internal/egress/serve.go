@@ -24,6 +24,7 @@ import (
 	"github.com/causewayproject/causeway/examples/programs/internal/command"
 	"github.com/causewayproject/causeway/examples/programs/internal/logs"
 	"github.com/causewayproject/causeway/examples/programs/internal/metrics"
+	"github.com/causewayproject/causeway/internal/smallfile"
 	"github.com/causewayproject/causeway/tunnel/egress"
 	"github.com/causewayproject/causeway/tunnel/gateway"
 	"github.com/causewayproject/causeway/tunnel/prometheus"
@@ -183,7 +184,7 @@ func (r *relay) readCredentials() (*url.URL, *tls.Config, error) {
 	var files [6][]byte
 	for i, name := range []string{"username", "password", "token", "tls.crt", "tls.key", "ca.crt"} {
 		var err error
-		if files[i], err = os.ReadFile(filepath.Join(r.credentials, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if files[i], err = smallfile.Read(filepath.Join(r.credentials, name), 1); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, nil, err
 		}
 		files[i] = bytes.TrimRight(files[i], "\r\n")

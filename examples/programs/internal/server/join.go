@@ -10,6 +10,7 @@ import (
 	"os"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/kubernetes"
@@ -18,6 +19,7 @@ import (
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
 	"github.com/causewayproject/causeway/examples/programs/internal/command"
 	"github.com/causewayproject/causeway/examples/programs/internal/restconfig"
+	"github.com/causewayproject/causeway/internal/printable"
 	"github.com/causewayproject/causeway/tunnel"
 	"github.com/causewayproject/causeway/tunnel/oidc"
 )
@@ -149,6 +151,11 @@ func (f *joinFlags) record(ctx context.Context, cluster string) (r joinRecord, e
 
 // check returns a mistake that names the flag.
 func (r joinRecord) check() error {
+	for _, text := range append([]string{r.Issuer, r.Audience}, r.Subjects...) {
+		if printable.Text(text, maxJoinText) != text {
+			return cli.Mistake("the issuer, the audience or a subject has more than %d bytes, or a character that does not print: %s", maxJoinText, printable.Text(text, 200))
+		}
+	}
 	to, err := r.registration()
 	if err != nil {
 		return cli.Mistake("%v", err)
@@ -169,7 +176,11 @@ func (r joinRecord) keysText() string {
 	return "fetched"
 }
 
-const maxIssuer = 256 << 10
+const (
+	maxIssuer     = 256 << 10 // bytes of the keys
+	maxJoinText   = 2 << 10
+	issuerTimeout = 30 * time.Second
+)
 
 // readIssuer asks the API server of a kubeconfig who signs its tokens, and by which keys.
 func readIssuer(ctx context.Context, file string) (issuer, keys string, err error) {
@@ -181,6 +192,8 @@ func readIssuer(ctx context.Context, file string) (issuer, keys string, err erro
 	if err != nil {
 		return "", "", err
 	}
+	ctx, cancel := context.WithTimeout(ctx, issuerTimeout)
+	defer cancel()
 	get := func(path string) []byte {
 		var text []byte
 		if err == nil {
@@ -232,7 +245,7 @@ func printJoins(stdout io.Writer, audience string, records []joinRecord) error {
 	w := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "the audience of this installation is %s\n\nCLUSTER\tISSUER\tKEYS\tAUDIENCE\tSUBJECTS\n", audience)
 	for _, r := range records {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", r.Cluster, r.Issuer, r.keysText(), r.Audience, strings.Join(r.Subjects, ","))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", r.Cluster, printable.Text(r.Issuer, maxJoinText), r.keysText(), r.Audience, strings.Join(r.Subjects, ","))
 	}
 	return w.Flush()
 }

@@ -298,6 +298,10 @@ func TestJoinMistakes(t *testing.T) {
 		{"--issuer http://i.example", "--issuer: without Keys it is where the keys are"},
 		{"--issuer https://i.example --proxy ftp://u:canary@p", "--proxy: "},
 		{"--issuer https://i.example --ca " + file, "--ca has no certificate in PEM"},
+		{"--issuer https://i.example\x1b[31m", "a character that does not print: https://i.example?[31m"},
+		{"--issuer https://i.example --audience a\u202eb", "a character that does not print: a?b"},
+		{"--issuer https://i.example --subject a\x9bb", "a character that does not print"},
+		{"--issuer https://" + strings.Repeat("i", 2<<10), "has more than 2048 bytes"},
 		{"--issuer https://i.example --jwks " + empty, "--jwks: "},
 		{"--issuer https://i.example --jwks " + os.Args[0], "--jwks: "},
 	} {

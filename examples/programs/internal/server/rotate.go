@@ -83,7 +83,9 @@ func checkStep(step string, data map[string][]byte, now time.Time) error {
 	last, err := time.Parse(time.RFC3339, string(data[stepTime]))
 	added, switched := data[nextCert] != nil, data[nextCert] == nil && data[tunnelkube.DataTrusted] != nil
 	switch ago := now.Sub(last).Round(time.Second); {
-	case step == "switch" && added && err == nil && ago < addedTime:
+	case step == "switch" && added && err != nil && data[stepTime] != nil:
+		return errors.New("it is not known when the new authority was added: agents that have not connected since would need a new invitation; --force switches")
+	case step == "switch" && added && ago < addedTime:
 		return fmt.Errorf("the new authority was added %v ago: agents that have not connected since would need a new invitation. Wait until each has, %v at least; --force switches now", ago, addedTime)
 	case step == "drop" && switched && err != nil:
 		return errors.New("it is not known when the authority was switched: agents that have not renewed their certificates in the 7 days since would need a new invitation; --force drops")

@@ -27,6 +27,7 @@ func TestRotateTooEarly(t *testing.T) {
 		{"switch at once", "switch", added, at(time.Second), "added 1s ago"},
 		{"switch in time", "switch", added, at(time.Hour), ""},
 		{"switch what an earlier version has added", "switch", added, nil, ""},
+		{"switch at a damaged time", "switch", added, []byte("soon"), "not known when"},
 		{"drop at once", "drop", switched, at(time.Second), "switched 1s ago"},
 		{"drop a day early", "drop", switched, at(6 * 24 * time.Hour), "Wait until "},
 		{"drop in time", "drop", switched, at(7*24*time.Hour + time.Minute), ""},

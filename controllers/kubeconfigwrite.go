@@ -1,6 +1,7 @@
 package controllers
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -140,10 +141,7 @@ func (k *kubeconfigRun) writeSecret(ctx context.Context, u *unstructured.Unstruc
 }
 
 func (k *kubeconfigRun) fieldManager() string {
-	name := k.Config.Name
-	if name == "" {
-		name = "causeway"
-	}
+	name := cmp.Or(k.Config.Name, "causeway")
 	return kubeconfigController + "-" + name
 }
 

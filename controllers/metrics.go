@@ -89,8 +89,7 @@ func (c writeCounter) count(kind string, err error) { c.WithLabelValues(kind, re
 // registerMetric returns the collector that is registered under its name.
 func registerMetric[T prometheus.Collector](collector T, failed *error) T {
 	err := metrics.Registry.Register(collector)
-	var already prometheus.AlreadyRegisteredError
-	if errors.As(err, &already) {
+	if already, ok := errors.AsType[prometheus.AlreadyRegisteredError](err); ok {
 		if before, ok := already.ExistingCollector.(T); ok {
 			return before
 		}

@@ -1,6 +1,7 @@
 package controllers
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -64,9 +65,7 @@ func (p *proxyRun) checkInstallation(ctx context.Context, _ reconcile.Request) (
 // the Secret is missing.
 func (p *proxyRun) refuseInstallation(secret *corev1.Secret, err error) {
 	p.usable.Set(0)
-	if secret == nil {
-		secret = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: p.installation.Namespace, Name: p.installation.Name}}
-	}
+	secret = cmp.Or(secret, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: p.installation.Namespace, Name: p.installation.Name}})
 	p.events.tell(secret, secret.UID, corev1.EventTypeWarning, propagate.ReasonInstallation, err.Error(), "")
 }
 

@@ -1,6 +1,7 @@
 package controllers
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -22,9 +23,7 @@ func checkScope(ctx context.Context, live client.Reader, cached *unstructured.Un
 	if err != nil {
 		return err
 	}
-	if now == nil {
-		now = &unstructured.Unstructured{}
-	}
+	now = cmp.Or(now, &unstructured.Unstructured{})
 	if scopeOf(now) != scopeOf(cached) {
 		return errCacheLate
 	}

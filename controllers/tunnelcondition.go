@@ -1,6 +1,7 @@
 package controllers
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -52,9 +53,7 @@ const (
 // none, and when to look again; 0 if something else leads to that. age is how long this
 // process has looked.
 func tunnelCondition(had *metav1.Condition, s tunnelState, cluster provider.Cluster, now time.Time, age time.Duration) (want metav1.Condition, wait time.Duration) {
-	if had == nil {
-		had = &metav1.Condition{}
-	}
+	had = cmp.Or(had, &metav1.Condition{})
 	want = metav1.Condition{Type: provider.ConditionTunnel, ObservedGeneration: cluster.Generation}
 	wasConnected := had.Status == metav1.ConditionTrue
 	late := max(lostDelay-now.Sub(s.changedAt), startDelay-age)

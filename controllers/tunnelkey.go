@@ -43,8 +43,7 @@ func (t *tunnelRun) reconcileKey(ctx context.Context, u *unstructured.Unstructur
 	keys := ""
 	if name != "" {
 		public, err := t.publicKey(ctx, u, key, cluster.Deleting)
-		var invalid *keyError
-		if errors.As(err, &invalid) { // a person has to mend it; the agents keep what they have
+		if invalid, ok := errors.AsType[*keyError](err); ok { // a person has to mend it; the agents keep what they have
 			t.events.tell(u, u.GetUID(), corev1.EventTypeWarning, reasonSSHKey, invalid.Error(), "")
 			return nil
 		}

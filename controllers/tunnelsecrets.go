@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"maps"
@@ -147,8 +146,7 @@ func (t *tunnelRun) invite(ctx context.Context, u *unstructured.Unstructured, re
 }
 
 func tokenHash(token string) string {
-	sum := sha256.Sum256([]byte(token))
-	return hex.EncodeToString(sum[:])
+	return fmt.Sprintf("%x", sha256.Sum256([]byte(token)))
 }
 
 // apiServerPort is where the API server of a control plane machine listens.

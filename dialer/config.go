@@ -87,9 +87,7 @@ func FromConfig(cfg *httpproxy.Config) (Dialer, error) {
 // golang.org/x/net/proxy dial directly instead.) The Dialer fails for an address that
 // is not host:port with a number as its port. c may be changed afterwards.
 func (c *Config) Dialer(opts *Options) (Dialer, error) {
-	if opts == nil {
-		opts = &Options{}
-	}
+	opts = cmp.Or(opts, &Options{})
 	all, err1 := configProxy("AllProxy (ALL_PROXY)", c.AllProxy, opts, forwardOrDirect(opts.Forward))
 	web, err2 := configProxy("HTTPProxy (HTTP_PROXY)", c.HTTPProxy, opts, all)
 	other, err3 := configProxy("HTTPSProxy (HTTPS_PROXY)", c.HTTPSProxy, opts, all)

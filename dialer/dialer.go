@@ -1,6 +1,7 @@
 package dialer
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -65,10 +66,7 @@ type Direct struct {
 // DialContext connects to address as net.Dialer does. The error is an [*Error] of
 // [PhaseDNS] or [PhaseTCP], whose cause is package net's error.
 func (d Direct) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
-	nd := d.Dialer
-	if nd == nil {
-		nd = &defaultDialer
-	}
+	nd := cmp.Or(d.Dialer, &defaultDialer)
 	if t := contextTrace(ctx); t != nil {
 		return d.dialTraced(ctx, t, nd, network, address)
 	}
@@ -105,8 +103,7 @@ func (d Direct) dialTraced(ctx context.Context, t *Trace, nd *net.Dialer, networ
 
 func directError(ctx context.Context, address string, err error) error {
 	phase := PhaseTCP
-	var dns *net.DNSError
-	if errors.As(err, &dns) {
+	if _, ok := errors.AsType[*net.DNSError](err); ok {
 		phase = PhaseDNS
 	}
 	return &Error{Op: opDirect, Phase: phase, Addr: address, Err: ended.Error(ctx, err)}

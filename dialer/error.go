@@ -314,8 +314,7 @@ func isConnFailure(err error) bool {
 func isTargetUnreached(e *Error) bool {
 	switch e.Op {
 	case opHTTP:
-		var reset *resetError
-		if errors.As(e.Err, &reset) {
+		if reset, ok := errors.AsType[*resetError](e.Err); ok {
 			return reset.stream.Code == http2.ErrCodeConnect
 		}
 		return http.StatusBadGateway <= e.Status && e.Status <= http.StatusGatewayTimeout

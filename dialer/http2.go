@@ -146,8 +146,7 @@ func (p *HTTP2) getConn(ctx context.Context, h *httpDial) (cc *http2Conn, conn n
 		case <-ctx.Done():
 			return nil, nil, false, h.newError(ctx, PhaseTCP, ctx.Err())
 		}
-		var e *Error
-		if errors.As(call.err, &e) {
+		if e, ok := errors.AsType[*Error](call.err); ok {
 			shared := *e
 			shared.Addr = h.address
 			return nil, nil, false, &shared

@@ -3,6 +3,7 @@ package dialer
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -142,9 +143,7 @@ func (h *httpDial) dialProxy(ctx context.Context) (net.Conn, error) {
 		return conn, err
 	}
 	cfg := h.TLSConfig.Clone()
-	if cfg.ServerName == "" {
-		cfg.ServerName = h.proxy.host
-	}
+	cfg.ServerName = cmp.Or(cfg.ServerName, h.proxy.host)
 	cfg.NextProtos = []string{"http/1.1"}
 	if h.HTTP2 != nil {
 		cfg.NextProtos = []string{protoHTTP2, "http/1.1"}

@@ -50,8 +50,7 @@ func (p *proxyDial) connect(ctx context.Context) (net.Conn, error) {
 	}
 	// The phase and the cause of a direct dial become this error's. The error of
 	// another proxy is kept as a whole.
-	var direct *Error
-	if errors.As(err, &direct) && direct.Op == opDirect {
+	if direct, ok := errors.AsType[*Error](err); ok && direct.Op == opDirect {
 		return nil, p.newError(ctx, direct.Phase, direct.Err)
 	}
 	return nil, p.newError(ctx, PhaseTCP, err)

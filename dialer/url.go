@@ -34,8 +34,7 @@ const urlForm = "want scheme://[user:password@]host[:port]"
 
 // urlSyntax replaces an error of url.Parse, whose text quotes the URL.
 func urlSyntax(err error) error {
-	var escape url.EscapeError
-	if errors.As(err, &escape) {
+	if _, ok := errors.AsType[url.EscapeError](err); ok {
 		return errors.New("not a URL: a % in the user info must be written %25; " + urlForm)
 	}
 	return errors.New("not a URL: " + urlForm + "; in the user info, percent-encode : / ? # @ and spaces")
@@ -170,9 +169,7 @@ type Options struct {
 // that u has another scheme, or something that would be ignored. u and opts may be
 // changed afterwards.
 func FromURL(u *url.URL, opts *Options) (Dialer, error) {
-	if opts == nil {
-		opts = &Options{}
-	}
+	opts = cmp.Or(opts, &Options{})
 	if err := checkURL(u); err != nil {
 		return nil, err
 	}

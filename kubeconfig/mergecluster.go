@@ -1,6 +1,7 @@
 package kubeconfig
 
 import (
+	"cmp"
 	"crypto/x509"
 	"net/netip"
 	"net/url"
@@ -104,9 +105,7 @@ func (m *merge) setExtension(moved bool) error {
 	if err != nil {
 		return err
 	}
-	if was == nil {
-		was = &entry.Extension{}
-	}
+	was = cmp.Or(was, &entry.Extension{})
 	is := *was
 	endpoints := s.MoreEndpoints
 	switch {

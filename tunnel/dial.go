@@ -376,8 +376,7 @@ func (r *dialRun) dialThrough(ctx context.Context, s *session.Session, m *wire.M
 	if err != nil {
 		return nil, nil, r.explainError(ctx, err)
 	}
-	var refused *Error
-	if errors.As(messageError(answer, "dial", r.cluster, r.address), &refused) {
+	if refused, ok := errors.AsType[*Error](messageError(answer, "dial", r.cluster, r.address)); ok {
 		stream.Close()
 		if refused.Code == CodeRefused {
 			r.refused++

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -126,8 +125,7 @@ func readRecord(kind Kind, dir, file string) (r Record, err error) {
 }
 
 func contentVersion(data []byte) string {
-	sum := sha256.Sum256(data)
-	return hex.EncodeToString(sum[:])
+	return fmt.Sprintf("%x", sha256.Sum256(data))
 }
 
 // readJSON reads a file with an object that names its cluster.

@@ -84,8 +84,7 @@ func refusalOf(kind wire.Kind, err error) *wire.Message {
 		return refusalMessage(kind, CodeInternal, CodeInternal.String())
 	}
 	text := e.Code.String()
-	var private privateCause
-	if errors.As(e.Err, &private) {
+	if private, ok := errors.AsType[privateCause](e.Err); ok {
 		text = cmp.Or(private.told, text)
 	} else if e.Err != nil {
 		text = printable.Text(e.Err.Error(), printable.Most)

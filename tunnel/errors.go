@@ -264,8 +264,7 @@ func contextCode(err error) Code {
 }
 
 func codeOf(err error) Code {
-	var e *Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Code
 	}
 	return CodeInternal

@@ -68,8 +68,7 @@ func callHook3[A, B, C any](hook func(A, B, C), a A, b B, c C) {
 
 // withoutTarget returns the error without the target's address.
 func withoutTarget(err error) error {
-	var e *Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*Error](err); ok {
 		without := *e
 		without.Addr = ""
 		err = &without

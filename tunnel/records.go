@@ -3,7 +3,6 @@ package tunnel
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -226,8 +225,7 @@ func parseRevocation(r Record) (id Identity, v revocation, err error) {
 // hashName is the name of a revocation. It is a hash, since an identity may contain
 // slashes and dots.
 func hashName(id Identity) string {
-	sum := sha256.Sum256([]byte(id.URI().String()))
-	return hex.EncodeToString(sum[:])
+	return fmt.Sprintf("%x", sha256.Sum256([]byte(id.URI().String())))
 }
 
 // Revoke records that the agent was revoked, for good: an agent that enrols with another

@@ -40,8 +40,7 @@ func parseAddress(address string) (*url.URL, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
 		// Without the address, which may be a URL with a password that lacks its scheme.
-		var reason *net.AddrError
-		if errors.As(err, &reason) {
+		if reason, ok := errors.AsType[*net.AddrError](err); ok {
 			err = errors.New(reason.Err)
 		}
 		if _, ip := netip.ParseAddr(address); ip == nil {

@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,20 +48,15 @@ func hungUp(err error) bool {
 // Failover, that of the hop that failed in a chain. nil if err is another
 // dialer's.
 func decidingError(err error) *dialer.Error {
-	var e, inner *dialer.Error
-	if !errors.As(err, &e) {
+	e, ok := errors.AsType[*dialer.Error](err)
+	if !ok {
 		return nil
 	}
-	var failures dialer.Failures
-	if errors.As(e.Err, &failures) && len(failures) > 0 {
+	err = e.Err
+	if failures, ok := errors.AsType[dialer.Failures](err); ok && len(failures) > 0 {
 		err = failures[len(failures)-1].Err
-	} else {
-		err = e.Err
 	}
-	if inner = decidingError(err); inner != nil {
-		return inner
-	}
-	return e
+	return cmp.Or(decidingError(err), e)
 }
 
 // dialWay is what a finding says of a dial, besides its error.
@@ -121,8 +117,8 @@ func foreignFinding(err error, way dialWay) (Phase, finding) {
 // lookupFinding explains a failed lookup by this side.
 func lookupFinding(err error, addr, field string) finding {
 	host, _, _ := net.SplitHostPort(addr)
-	var dns *net.DNSError
-	if errors.As(err, &dns) && dns.IsNotFound {
+	dns, ok := errors.AsType[*net.DNSError](err)
+	if ok && dns.IsNotFound {
 		f := finding{cause: fmt.Sprintf("this machine finds no address for the name %s", host)}
 		f.advice = fmt.Sprintf("Correct the host in %s, or mend this machine's DNS (VPN, search domains, /etc/hosts).", field)
 		if field == "server" {
@@ -131,7 +127,7 @@ func lookupFinding(err error, addr, field string) finding {
 		return f
 	}
 	cause := fmt.Sprintf("this machine's DNS does not answer for the name %s", host)
-	if dns != nil && !timedOut(err) {
+	if ok && !timedOut(err) {
 		cause += ": " + dns.Err
 	}
 	return finding{cause, fmt.Sprintf("Check this machine's DNS servers (/etc/resolv.conf, VPN), and the host in %s.", field)}

@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -61,9 +62,7 @@ func newProbing(r *route.Route, credentials *route.Credentials, dial route.DialF
 		if credentials.TLS != nil {
 			p.tls = credentials.TLS.Clone()
 		}
-		if p.tls.ServerName == "" {
-			p.tls.ServerName = r.Server.Host()
-		}
+		p.tls.ServerName = cmp.Or(p.tls.ServerName, r.Server.Host())
 		p.tls.NextProtos = []string{"h2", "http/1.1"}
 	}
 	return p

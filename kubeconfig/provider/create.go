@@ -154,14 +154,13 @@ func (p *planner) routeToRebuild() (route, error) {
 
 // faultVerdict turns an error into a condition.
 func (p *planner) faultVerdict(err error) verdict {
-	var setting *SettingError
 	if errors.As(err, new(*refusedSecret)) {
 		return notReady(ReasonSecretRefused, err.Error())
 	}
 	if errors.Is(err, errNoTicket) {
 		return notReady(ReasonNoSecret, err.Error())
 	}
-	if errors.As(err, &setting) {
+	if errors.As(err, new(*SettingError)) {
 		return notReady(ReasonInvalidSettings, err.Error())
 	}
 	return notReady(ReasonCorrupted, err.Error())

@@ -211,9 +211,7 @@ func (p *planner) mergeSpec(natural string) (*kubeconfig.Spec, error) {
 	if s.Mode == Rewrite {
 		spec.Endpoint, _ = parseServer(s.Server) // resolveSettings has checked it
 		server = serverScheme + spec.Endpoint.String()
-		if spec.TLSServerName == "" {
-			spec.TLSServerName = defaultServer
-		}
+		spec.TLSServerName = cmp.Or(spec.TLSServerName, defaultServer)
 	}
 	proxied := p.route.ProxyURL != "" || p.route.Tunnel != nil
 	if proxied && s.NoProxy != "" && noproxy.Parse(s.NoProxy).Bypass(serverAddress(server)) {

@@ -1,6 +1,7 @@
 package provider
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -109,10 +110,7 @@ func (p *planner) routeHealth() (verdict, bool) {
 	if !ok {
 		return verdict{}, false
 	}
-	v, before := p.routeVerdict(result), p.records.condition
-	if before == nil {
-		before = p.cluster.Condition
-	}
+	v, before := p.routeVerdict(result), cmp.Or(p.records.condition, p.cluster.Condition)
 	if v.status == metav1.ConditionFalse && result.Failures < failureThreshold && before != nil && before.Status == metav1.ConditionTrue {
 		v = verdict{before.Status, before.Reason, before.Message}
 	}

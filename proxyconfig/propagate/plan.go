@@ -51,8 +51,7 @@ func (c Config) Check() error {
 	// Build checks the others, of whatever Cluster.
 	example := proxyconfig.ClusterValues{Name: "a", Namespace: "a", Credentials: c.Credentials, EnvSecret: c.EnvSecret, Layout: c.Layout, ValuesName: c.ValuesName, SystemdName: c.SystemdName}
 	_, err := example.Build()
-	var field *proxyconfig.FieldError
-	if errors.As(err, &field) {
+	if field, ok := errors.AsType[*proxyconfig.FieldError](err); ok {
 		return fmt.Errorf("propagate: Config.%s: %w", field.Field, field.Err)
 	}
 	return err

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io/fs"
@@ -114,8 +113,7 @@ func (s *SecretStore) secretName(kind tunnel.Kind, name string) string {
 }
 
 func hashName(text string) string {
-	sum := sha256.Sum256([]byte(text))
-	return hex.EncodeToString(sum[:])
+	return fmt.Sprintf("%x", sha256.Sum256([]byte(text)))
 }
 
 // newSecret returns the Secret of a record.

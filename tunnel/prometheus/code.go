@@ -45,8 +45,7 @@ func endOf(err error) string {
 
 // opOf returns the operation that failed, one of the few that the tunnel has.
 func opOf(err error) string {
-	var e *tunnel.Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*tunnel.Error](err); ok {
 		switch e.Op {
 		case "dial", "connect", "enroll", "renew", "push", "serve", "config":
 			return e.Op

@@ -199,8 +199,7 @@ func (k *Kubelet) ExecInContainer(ctx context.Context, pod, _, _ string, argv []
 		return err
 	}
 	err := cmd.Wait()
-	var exit *exec.ExitError
-	if errors.As(err, &exit) {
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		return utilexec.CodeExitError{Err: err, Code: exit.ExitCode()}
 	}
 	return err

@@ -42,8 +42,7 @@ func Poll(ctx context.Context, what string, fn func(context.Context) error) erro
 		if err == nil {
 			return nil
 		}
-		var stop stopError
-		if errors.As(err, &stop) {
+		if stop, ok := errors.AsType[stopError](err); ok {
 			return fmt.Errorf("bed: waiting for %s: %w", what, stop.err)
 		}
 		select {

@@ -1,6 +1,7 @@
 package bed
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -52,9 +53,7 @@ func (r *runner) loop() {
 // start starts cmd so that it dies with this process. Its process group is its
 // own: an interrupt at the terminal is ours to handle.
 func (r *runner) start(cmd *exec.Cmd) error {
-	if cmd.SysProcAttr == nil {
-		cmd.SysProcAttr = &syscall.SysProcAttr{}
-	}
+	cmd.SysProcAttr = cmp.Or(cmd.SysProcAttr, &syscall.SysProcAttr{})
 	cmd.SysProcAttr.Setpgid = true
 	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
 	result := make(chan error, 1)

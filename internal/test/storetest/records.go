@@ -3,8 +3,8 @@ package storetest
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"errors"
+	"fmt"
 	"io/fs"
 	"slices"
 	"strconv"
@@ -35,8 +35,7 @@ var kinds = []recordKind{
 }
 
 func hashOf(id tunnel.Identity) string {
-	sum := sha256.Sum256([]byte(id.URI().String()))
-	return hex.EncodeToString(sum[:])
+	return fmt.Sprintf("%x", sha256.Sum256([]byte(id.URI().String())))
 }
 
 // testRecord writes by one Store and reads by the other, which watches.

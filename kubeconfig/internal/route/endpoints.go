@@ -1,12 +1,14 @@
 package route
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -90,13 +92,8 @@ func (e *endpoints) install(t *http.Transport) {
 
 // handshake closes conn if it fails.
 func (e *endpoints) handshake(ctx context.Context, conn net.Conn, address string, config *tls.Config) (net.Conn, error) {
-	if config == nil {
-		config = &tls.Config{}
-	}
-	config = config.Clone()
-	if config.ServerName == "" {
-		config.ServerName = e.serverName(address)
-	}
+	config = cmp.Or(config, &tls.Config{}).Clone()
+	config.ServerName = cmp.Or(config.ServerName, e.serverName(address))
 	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
 	defer cancel()
 	secured := tls.Client(conn, config)
@@ -109,10 +106,8 @@ func (e *endpoints) handshake(ctx context.Context, conn net.Conn, address string
 
 // serverName is the server's for all of its endpoints.
 func (e *endpoints) serverName(address string) string {
-	for _, own := range e.addresses {
-		if own == address {
-			return e.server.Host()
-		}
+	if slices.Contains(e.addresses, address) {
+		return e.server.Host()
 	}
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {

@@ -138,10 +138,7 @@ func (o *Options) newRoute(s *Settings, srv Server) (*Route, error) {
 		}
 		return &Route{Dialer: o.Dialer}, nil
 	}
-	forward := o.Forward
-	if forward == nil {
-		forward = dialer.Direct{}
-	}
+	forward := cmp.Or[dialer.Dialer](o.Forward, dialer.Direct{})
 	proxyURL := s.Current.Cluster.ProxyURL
 	if proxyURL == "" {
 		return &Route{Dialer: forward}, s.checkDirect()
@@ -153,8 +150,7 @@ func (o *Options) newRoute(s *Settings, srv Server) (*Route, error) {
 	}
 	d, err := o.proxyDialer(s, proxy, forward)
 	if err != nil {
-		var fe *field.Error
-		if errors.As(err, &fe) {
+		if _, ok := errors.AsType[*field.Error](err); ok {
 			return nil, err
 		}
 		return nil, field.Wrap(path, err)

@@ -3,6 +3,7 @@ package carrier
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -52,14 +53,8 @@ func DialWebSocket(ctx context.Context, dial func(ctx context.Context, network, 
 
 // outerTLS returns the configuration of the TLS to host. HTTP/2 has no upgrade.
 func outerTLS(config *tls.Config, host string) *tls.Config {
-	if config == nil {
-		config = &tls.Config{}
-	} else {
-		config = config.Clone()
-	}
-	if config.ServerName == "" {
-		config.ServerName = host
-	}
+	config = cmp.Or(config, &tls.Config{}).Clone()
+	config.ServerName = cmp.Or(config.ServerName, host)
 	config.NextProtos = []string{"http/1.1"}
 	config.DynamicRecordSizingDisabled = true
 	return config

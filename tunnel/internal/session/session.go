@@ -263,9 +263,7 @@ func (s *Session) CloseWithCause(cause error) {
 func (s *Session) recordCause(cause error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.cause == nil {
-		s.cause = cause
-	}
+	s.cause = cmp.Or(s.cause, cause)
 	return s.cause
 }
 

@@ -152,8 +152,7 @@ func Listen(ctx context.Context, address string) (net.Listener, error) {
 		return nil, nil
 	}
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
-	var wrong *net.AddrError
-	if errors.As(err, &wrong) {
+	if wrong, ok := errors.AsType[*net.AddrError](err); ok {
 		return nil, Mistake("%s is not HOST:PORT: %s", Quote(address), wrong.Err)
 	}
 	if host, port, _ := net.SplitHostPort(address); host == "127.0.0.1" && errors.Is(err, syscall.EADDRNOTAVAIL) {

@@ -3,6 +3,7 @@
 package egress
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -165,9 +166,7 @@ func (f *placeFlags) check() error {
 	if f.manifest != "" {
 		beside := filepath.Join(filepath.Dir(filepath.Dir(f.manifest)), "causeway-egress")
 		for value, or := range map[*string]string{&f.kubeconfig: "/etc/kubernetes/admin.conf", &f.state: beside, &f.sidecar.CredentialsPath: beside} {
-			if *value == "" {
-				*value = or
-			}
+			*value = cmp.Or(*value, or)
 		}
 		if filepath.Clean(f.state) == filepath.Dir(f.manifest) {
 			return cli.Mistake("--state must not be the directory of the manifests: the kubelet runs what is there")

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -51,10 +52,7 @@ func (f *doorFlags) check() error {
 // newGateway returns a Gateway for clients with a ticket or a token. Its metrics have the
 // name of the listener.
 func (p *program) newGateway(listener string) *gateway.Gateway {
-	grace := p.grace
-	if grace == 0 {
-		grace = -1
-	}
+	grace := cmp.Or(p.grace, -1)
 	g := &gateway.Gateway{
 		Dial:         p.dial,
 		Authenticate: gateway.FirstOf(p.tickets.Authenticate, p.byToken),

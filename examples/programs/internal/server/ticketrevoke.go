@@ -69,8 +69,7 @@ func revokeTicket(ctx context.Context, st *state, from io.Reader) (gateway.Ticke
 	}
 	password, _ := user.Password()
 	if _, err := t.Authenticate(ctx, gateway.Credentials{User: user.Username(), Password: password}); err != nil {
-		var former *gateway.TicketError
-		if errors.As(err, &former) {
+		if former, ok := errors.AsType[*gateway.TicketError](err); ok {
 			former.Hint = ""
 			return gateway.Ticket{}, fmt.Errorf("standard input: %w: nothing is left to revoke", former)
 		}

@@ -64,10 +64,6 @@ type infrastructureKind struct {
 	informer cache.Informer             // nil until the kind is watched
 }
 
-func newInfrastructure(k *kubeconfigRun) *infrastructure {
-	return &infrastructure{run: k, interval: cmp.Or(k.kindInterval, kindInterval), named: make(chan struct{}, 1), kinds: map[watchedKind]*infrastructureKind{}}
-}
-
 // reference is a Cluster's spec.infrastructureRef.
 type reference struct {
 	schema.GroupKind

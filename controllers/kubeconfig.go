@@ -1,6 +1,7 @@
 package controllers
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -94,7 +95,7 @@ func (r *KubeconfigReconciler) SetupWithManager(ctx context.Context, mgr manager
 		mgr:                  mgr,
 		kind:                 kind,
 		own:                  ownCaches{},
-		state:                newClusterStates(),
+		state:                &clusterStates{clusters: map[types.NamespacedName]*clusterState{}},
 		events:               &eventLog{recorder: mgr.GetEventRecorderFor(kubeconfigController)},
 		slots:                turns.New[string](maxProbes, 0),
 	}
@@ -115,7 +116,7 @@ func (r *KubeconfigReconciler) SetupWithManager(ctx context.Context, mgr manager
 	if err := k.addCaches(ctx); err != nil {
 		return err
 	}
-	k.infrastructure = newInfrastructure(k)
+	k.infrastructure = &infrastructure{run: k, interval: cmp.Or(k.kindInterval, kindInterval), named: make(chan struct{}, 1), kinds: map[watchedKind]*infrastructureKind{}}
 	if err := addController(mgr, kubeconfigController, options, k.Reconcile, k.listSources()...); err != nil {
 		return err
 	}

@@ -73,10 +73,6 @@ func (w *conditionWrite) conditionAfter(version string) *metav1.Condition {
 	return w.condition.DeepCopy()
 }
 
-func newClusterStates() *clusterStates {
-	return &clusterStates{clusters: map[types.NamespacedName]*clusterState{}}
-}
-
 // track records the Cluster and its infrastructure. A Cluster with another UID is a new
 // one, and starts without state.
 func (l *clusterStates) track(key types.NamespacedName, uid string, infrastructure reference) {

@@ -158,7 +158,7 @@ func (r *TunnelReconciler) SetupWithManager(ctx context.Context, mgr manager.Man
 	t := &tunnelRun{
 		TunnelReconciler: *r, mgr: mgr, kind: kind, live: mgr.GetAPIReader(),
 		records: ownCaches{}, keys: ownCaches{},
-		states: newTunnelStates(),
+		states: &tunnelStates{clusters: map[types.NamespacedName]*tunnelState{}, shown: map[types.NamespacedName]shownCluster{}},
 		events: &eventLog{recorder: mgr.GetEventRecorderFor(tunnelController)},
 	}
 	t.mostEnded = cmp.Or(r.mostEnded, defaultMostEnded)

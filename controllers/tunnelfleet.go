@@ -175,10 +175,6 @@ type tunnelState struct {
 	condition   *conditionWrite
 }
 
-func newTunnelStates() *tunnelStates {
-	return &tunnelStates{clusters: map[types.NamespacedName]*tunnelState{}, shown: map[types.NamespacedName]shownCluster{}}
-}
-
 // noteStart keeps the queue that the controller is started with.
 func (l *tunnelStates) noteStart(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 	l.mu.Lock()

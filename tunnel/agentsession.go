@@ -164,7 +164,8 @@ func (s *Server) checkHello(id Identity, hello *wire.Message) *Error {
 	if err := wire.CheckAgentReplica(hello.Text(wire.TagName)); err != nil {
 		return refusedError("connect", id.Cluster, CodeBadRequest, "HELLO: %w", err)
 	}
-	if s.alreadyConnected(hello) || s.peers.holdsOwnZone(hello) && s.peers.hasElsewhere() {
+	// TagHeld names the Servers that the agent has a session with.
+	if slices.Contains(hello.Texts(wire.TagHeld), s.name) || s.peers.holdsOwnZone(hello) && s.peers.hasElsewhere() {
 		return &Error{Op: "connect", Cluster: id.Cluster, Code: CodeHeld}
 	}
 	return nil

@@ -182,7 +182,9 @@ func (p *peer) openSession(ctx context.Context) (*outboundPeer, error) {
 	}
 	l := newOutboundPeer(p, c, m, control, welcome.Text(wire.TagServer))
 	l.rotateAt = time.Now().Add(expires.Sub(s.registrar.clock()) / 2)
-	if !s.registrar.signedNow(l.cert) {
+	// A certificate that another authority than the one that signs now has signed may soon be
+	// of no use.
+	if l.cert.CheckSignatureFrom(s.registrar.authority().Certificate) != nil {
 		l.rotateAt = time.Now().Add(lateRotation)
 	}
 	p.peers.addOutbound(l) // before the one that it replaces is retired

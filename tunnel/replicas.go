@@ -391,9 +391,3 @@ func (s *Server) announceServers() {
 		sess.sendOrClose(m)
 	}
 }
-
-// alreadyConnected reports whether the agent's HELLO says that it has a session with
-// this Server.
-func (s *Server) alreadyConnected(hello *wire.Message) bool {
-	return slices.Contains(hello.Texts(wire.TagHeld), s.name)
-}

@@ -233,9 +233,3 @@ func (r *registrar) trustsPeerNow(leaf *x509.Certificate) error {
 	}
 	return verifyLeaf(leaf, a.allCertificates(), withinLife(leaf, r.clock()), serverUsages()...)
 }
-
-// signedNow reports whether the authority that signs now has signed the
-// certificate. That of another authority may soon be of no use.
-func (r *registrar) signedNow(leaf *x509.Certificate) bool {
-	return leaf.CheckSignatureFrom(r.authority().Certificate) == nil
-}

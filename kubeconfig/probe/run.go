@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -118,7 +119,7 @@ func (p *probing) checkPlugin(ctx context.Context) bool {
 
 // checkConnection makes the connection.
 func (p *probing) checkConnection(ctx context.Context) bool {
-	r := newRecorder(p.report.Steps)
+	r := &recorder{began: time.Now(), steps: slices.Clone(p.report.Steps)}
 	conn, err := p.dialAndAsk(ctx, r)
 	if err != nil {
 		phase, f := dialFinding(err, p.way)

@@ -23,10 +23,6 @@ type recorder struct {
 	ended   bool   // hooks may be called after the dial
 }
 
-func newRecorder(before []Step) *recorder {
-	return &recorder{began: time.Now(), steps: slices.Clone(before)}
-}
-
 func (r *recorder) trace(ctx context.Context) context.Context {
 	return dialer.WithTrace(ctx, &dialer.Trace{Start: r.begin, Done: r.event})
 }

@@ -124,7 +124,7 @@ func readSource(secret *corev1.Secret, documents [][]byte, words ...string) (ove
 		case slices.Contains(words, key):
 			fail(key, settings[key](strings.TrimSpace(string(value))))
 		default:
-			fail(key, fmt.Errorf("unknown; want one of %s", strings.Join(knownKeys(words), ", ")))
+			fail(key, fmt.Errorf("unknown; want one of %s", strings.Join(append([]string{KeyValues, KeyHTTPProxy, KeyHTTPSProxy, KeyNoProxy}, words...), ", ")))
 		}
 	}
 	document, err := yaml.Marshal(map[string]any{"env": variables})
@@ -133,10 +133,6 @@ func readSource(secret *corev1.Secret, documents [][]byte, words ...string) (ove
 	}
 	fail("", err)
 	return o, errors.Join(errs...)
-}
-
-func knownKeys(words []string) []string {
-	return append([]string{KeyValues, KeyHTTPProxy, KeyHTTPSProxy, KeyNoProxy}, words...)
 }
 
 // ReadInstallation returns what the installation's Secret, nil for none, says, together

@@ -102,7 +102,7 @@ func Accept(p *admission.Place, raw net.Conn, config *tls.Config) (*Conn, error)
 }
 
 func newConn(raw net.Conn, config *tls.Config, server bool) *Conn {
-	c := &Conn{below: newGatherer(raw)}
+	c := &Conn{below: &gatherer{Conn: raw, writes: socket.NewMutex(), writer: socket.NewWriter(raw), unsent: socket.NewUnsentLimit(raw), source: socket.NewReader(raw)}}
 	if server {
 		c.tls = tls.Server(c.below, config)
 	} else {

@@ -47,10 +47,6 @@ type gatherer struct {
 	records admission.Records
 }
 
-func newGatherer(raw net.Conn) *gatherer {
-	return &gatherer{Conn: raw, writes: socket.NewMutex(), writer: socket.NewWriter(raw), unsent: socket.NewUnsentLimit(raw), source: socket.NewReader(raw)}
-}
-
 // errCut wraps io.ErrUnexpectedEOF and must not be that itself: at the end of a
 // record crypto/tls turns it into io.EOF, and then a cut looks like an end.
 var errCut = fmt.Errorf("the connection was cut, or its program ended: %w", io.ErrUnexpectedEOF)

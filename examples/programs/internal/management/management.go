@@ -14,12 +14,13 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/rest"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -43,32 +44,44 @@ var errNotFilled = errors.New("the caches are not filled")
 
 // Program is what runs.
 type Program struct {
-	Name       string // of the user agent and the Lease
-	Kubeconfig string // file that leads to the management cluster; "": the pod's own
-	Health     string // address of /healthz, /readyz and /metrics; "": none
-	// LeaseNamespace has the Lease that lets one of several replicas work; "": no
-	// leader election.
-	LeaseNamespace string
-	LeaseName      string // Name, if empty
-	Cache          cache.Options
-	Webhook        webhook.Server         // of reconcilers that have one
-	Metrics        []prometheus.Collector // beside those of the reconcilers
+	Flags
+	Name      string                 // of the user agent
+	LeaseName string                 // in LeaseNamespace
+	Webhook   webhook.Server         // of reconcilers that have one
+	Metrics   []prometheus.Collector // beside those of the reconcilers
 	// Setup adds the reconcilers, once Clusters are served.
-	Setup func(ctx context.Context, mgr manager.Manager) error
+	Setup func(ctx context.Context, mgr manager.Manager, opts controller.Options) error
 }
 
-// CheckFlags returns a mistake for values of flags that provider and propagator have, and
-// that can't work.
-func CheckFlags(namespaces []string, lease string, workers int) error {
-	for _, namespace := range namespaces {
+// Flags are what the commands provider and propagator can be told.
+type Flags struct {
+	Kubeconfig     string   // file that leads to the management cluster; "": the pod's own
+	Health         string   // address of /healthz, /readyz and /metrics; "": none
+	LeaseNamespace string   // has the Lease that lets one of several replicas work; "": no leader election
+	Namespaces     cli.List // whose Clusters are looked after; none: all
+	Workers        int      // how many Clusters are looked at side by side
+}
+
+// Add adds the flags to set, with a command's own defaults.
+func (f *Flags) Add(set *pflag.FlagSet, workers int, health string) {
+	set.StringVar(&f.Kubeconfig, "kubeconfig", "", "`file` that leads to the management cluster; default: the pod's own")
+	set.Var(&f.Namespaces, "namespace", "`name` of a namespace whose Clusters are looked after; several are allowed; default all")
+	set.IntVar(&f.Workers, "workers", workers, "how many Clusters are looked at side by side")
+	set.StringVar(&f.LeaseNamespace, "leader-election", "", "`namespace` of the Lease that lets one of several replicas work; empty for none")
+	set.StringVar(&f.Health, "health", health, "`address` of /healthz, /readyz and /metrics; empty for none")
+}
+
+// Check returns a mistake for values that can't work.
+func (f *Flags) Check() error {
+	for _, namespace := range f.Namespaces {
 		if len(validation.IsDNS1123Label(namespace)) > 0 {
 			return cli.Mistake("--namespace %q is not the name of a namespace", namespace)
 		}
 	}
 	switch {
-	case lease != "" && len(validation.IsDNS1123Label(lease)) > 0:
-		return cli.Mistake("--leader-election %q is not the name of a namespace", lease)
-	case workers <= 0:
+	case f.LeaseNamespace != "" && len(validation.IsDNS1123Label(f.LeaseNamespace)) > 0:
+		return cli.Mistake("--leader-election %q is not the name of a namespace", f.LeaseNamespace)
+	case f.Workers <= 0:
 		return cli.Mistake("--workers must be more than zero")
 	}
 	return nil
@@ -98,10 +111,10 @@ func (p Program) Run(ctx context.Context, log *slog.Logger) error {
 func (p Program) newManager(rest *rest.Config, logger logr.Logger, h *health) (manager.Manager, error) {
 	again := true // in one process, as tests do
 	mgr, err := manager.New(rest, manager.Options{
-		Logger: logger, Cache: p.Cache, WebhookServer: p.Webhook,
+		Logger: logger, Cache: controllers.CacheOptions(p.Namespaces...), WebhookServer: p.Webhook,
 		Metrics:          server.Options{BindAddress: "0"}, // they are on the page beside /healthz
 		LeaderElection:   p.LeaseNamespace != "",
-		LeaderElectionID: cmp.Or(p.LeaseName, p.Name), LeaderElectionNamespace: p.LeaseNamespace,
+		LeaderElectionID: p.LeaseName, LeaderElectionNamespace: p.LeaseNamespace,
 		LeaderElectionReleaseOnCancel: true, // the process ends when Start has returned
 		Controller:                    config.Controller{SkipNameValidation: &again},
 	})
@@ -142,7 +155,7 @@ func (p Program) runManager(ctx context.Context, log *slog.Logger, rest *rest.Co
 		case <-time.After(setupRetry):
 		}
 	}
-	if err := p.Setup(ctx, mgr); err != nil {
+	if err := p.Setup(ctx, mgr, controller.Options{MaxConcurrentReconciles: p.Workers}); err != nil {
 		return err
 	}
 	var leading sync.WaitGroup

@@ -3,14 +3,11 @@
 package propagator
 
 import (
-	"context"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/causewayproject/causeway/controllers"
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
@@ -61,7 +58,7 @@ func Command() *cobra.Command {
 			if err := command.Require(cmd, "managed-by"); err != nil {
 				return err
 			}
-			if err := management.CheckFlags(f.namespaces, f.lease, f.workers); err != nil {
+			if err := f.manager.Check(); err != nil {
 				return err
 			}
 			r, err := f.reconciler()
@@ -76,21 +73,18 @@ func Command() *cobra.Command {
 }
 
 type flags struct {
-	kubeconfig, credentials, containerd string
-	layout                              string
-	lease, health                       string
-	namespaces, nodes                   cli.List
-	facts                               noproxy.Cluster
-	config                              propagate.Config
-	workers                             int
-	log                                 logs.Flags
+	manager                         management.Flags
+	credentials, containerd, layout string
+	nodes                           cli.List
+	facts                           noproxy.Cluster
+	config                          propagate.Config
+	log                             logs.Flags
 }
 
 func (f *flags) add(cmd *cobra.Command) {
 	set := cmd.Flags()
 	f.log.Add(set)
-	set.StringVar(&f.kubeconfig, "kubeconfig", "", "`file` that leads to the management cluster; default: the pod's own")
-	set.Var(&f.namespaces, "namespace", "`name` of a namespace whose Clusters are looked after; several are allowed; default all")
+	f.manager.Add(set, 8, "127.0.0.1:8083")
 	set.StringVar(&f.config.Installation, "installation", "proxy-propagator/installation-proxy", "`namespace/name` of the Secret with the installation's proxies")
 	set.StringVar(&f.config.ManagedBy, "managed-by", "causeway", "`value` of the label giantswarm.io/managed-by; objects with another one are left alone")
 	command.Choice(cmd, &f.credentials, "credentials", "everywhere", "where the proxies' credentials go; with machines, chart-operator and others without --env-secret use the proxy without them", "everywhere", "machines", "nowhere")
@@ -102,14 +96,11 @@ func (f *flags) add(cmd *cobra.Command) {
 	set.Var(&f.nodes, "node-cidr", "`network` of the Clusters' nodes, which static pods have to reach; several are allowed")
 	command.Choice(cmd, (*string)(&f.facts.Cloud), "cloud", "", "the cloud that the Clusters are in", "aws", "gcp", "azure", "openstack")
 	set.StringVar(&f.facts.Region, "region", "", "`name` of the cloud's region, which aws needs")
-	set.IntVar(&f.workers, "workers", 8, "how many Clusters are looked at side by side")
-	set.StringVar(&f.lease, "leader-election", "", "`namespace` of the Lease that lets one of several replicas work; empty for none")
-	set.StringVar(&f.health, "health", "127.0.0.1:8083", "`address` of /healthz, /readyz and /metrics; empty for none")
 }
 
 // reconciler is what the flags say.
 func (f *flags) reconciler() (*controllers.ProxyReconciler, error) {
-	r := &controllers.ProxyReconciler{Config: f.config, Namespaces: f.namespaces}
+	r := &controllers.ProxyReconciler{Config: f.config, Namespaces: f.manager.Namespaces}
 	namespace, name, _ := strings.Cut(f.config.Installation, "/")
 	if namespace == "" || name == "" || strings.Contains(name, "/") {
 		return nil, cli.Mistake("--installation %q is not NAMESPACE/NAME", f.config.Installation)
@@ -134,11 +125,5 @@ func (f *flags) reconciler() (*controllers.ProxyReconciler, error) {
 }
 
 func (f *flags) program(r *controllers.ProxyReconciler) management.Program {
-	return management.Program{
-		Name: program, Kubeconfig: f.kubeconfig, Health: f.health, Cache: controllers.CacheOptions(f.namespaces...),
-		LeaseNamespace: f.lease, LeaseName: program + "-" + f.config.ManagedBy,
-		Setup: func(ctx context.Context, mgr manager.Manager) error {
-			return r.SetupWithManager(ctx, mgr, controller.Options{MaxConcurrentReconciles: f.workers})
-		},
-	}
+	return management.Program{Flags: f.manager, Name: program, LeaseName: program + "-" + f.config.ManagedBy, Setup: r.SetupWithManager}
 }

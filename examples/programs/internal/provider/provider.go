@@ -73,20 +73,18 @@ func Command() *cobra.Command {
 }
 
 type flags struct {
-	kubeconfig, mode, lease, health string
-	namespaces                      cli.List
-	config                          provider.Config
-	workers                         int
-	webhook                         webhookFlags
-	log                             logs.Flags
+	manager management.Flags
+	mode    string
+	config  provider.Config
+	webhook webhookFlags
+	log     logs.Flags
 }
 
 func (f *flags) add(cmd *cobra.Command) {
 	set := cmd.Flags()
 	f.log.Add(set)
 	d := &f.config.Defaults
-	set.StringVar(&f.kubeconfig, "kubeconfig", "", "`file` that leads to the management cluster; default: the pod's own")
-	set.Var(&f.namespaces, "namespace", "`name` of a namespace whose Clusters are looked after; several are allowed; default all")
+	f.manager.Add(set, 4, "127.0.0.1:8082")
 	set.StringVar(&f.config.Name, "name", "causeway", "`name` of this provider: one with another name leaves its Secrets alone")
 	command.Choice(cmd, &f.mode, "mode", "auto", "what is done with a Cluster's Secret, unless an annotation says otherwise", "auto", "own", "decorate", "secondary", "rewrite", "off")
 	set.StringVar(&d.ProxyURL, "proxy-url", "", "`URL` of the proxy that leads to the Clusters, without user and password; or direct")
@@ -96,9 +94,6 @@ func (f *flags) add(cmd *cobra.Command) {
 	set.StringVar(&d.TLSServerName, "tls-server-name", "", "`name` that API servers' certificates are verified for; default: the endpoint")
 	set.DurationVar(&d.Grace, "grace", 10*time.Minute, "how long a new route is watched, and the one before fallen back to")
 	set.DurationVar(&f.config.Interval, "interval", time.Minute, "time between two probes of a route that is in use")
-	set.IntVar(&f.workers, "workers", 4, "how many Clusters are looked at side by side")
-	set.StringVar(&f.lease, "leader-election", "", "`namespace` of the Lease that lets one of several replicas work; empty for none")
-	set.StringVar(&f.health, "health", "127.0.0.1:8082", "`address` of /healthz, /readyz and /metrics; empty for none")
 	f.webhook.add(set)
 }
 
@@ -112,7 +107,7 @@ func (f *flags) check(cmd *cobra.Command) error {
 	case f.config.Defaults.Grace <= 0:
 		return cli.Mistake("--grace must be more than zero, such as 10m")
 	}
-	if err := management.CheckFlags(f.namespaces, f.lease, f.workers); err != nil {
+	if err := f.manager.Check(); err != nil {
 		return err
 	}
 	const defaults = "provider: Config.Defaults."
@@ -122,17 +117,16 @@ func (f *flags) check(cmd *cobra.Command) error {
 }
 
 func (f *flags) program() management.Program {
-	r := &controllers.KubeconfigReconciler{Config: f.config, Namespaces: f.namespaces}
+	r := &controllers.KubeconfigReconciler{Config: f.config, Namespaces: f.manager.Namespaces}
 	return management.Program{
-		Name: program, Kubeconfig: f.kubeconfig, Health: f.health, Cache: controllers.CacheOptions(f.namespaces...),
-		LeaseNamespace: f.lease, LeaseName: program + "-" + f.config.Name,
-		Setup: func(ctx context.Context, mgr manager.Manager) error {
+		Flags: f.manager, Name: program, LeaseName: program + "-" + f.config.Name,
+		Setup: func(ctx context.Context, mgr manager.Manager, opts controller.Options) error {
 			if f.webhook.listen != "" {
 				if err := (&controllers.KubeconfigWebhook{Config: f.config}).SetupWithManager(mgr); err != nil {
 					return err
 				}
 			}
-			return r.SetupWithManager(ctx, mgr, controller.Options{MaxConcurrentReconciles: f.workers})
+			return r.SetupWithManager(ctx, mgr, opts)
 		},
 	}
 }

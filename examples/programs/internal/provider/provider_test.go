@@ -116,7 +116,7 @@ func TestManifest(t *testing.T) {
 	if err := cmd.ParseFlags(c.Args[1:]); err != nil {
 		t.Fatal(err)
 	}
-	if e := c.Env[0]; f.lease != "$("+e.Name+")" || e.ValueFrom.FieldRef.FieldPath != "metadata.namespace" || len(lease) != 1 || lease[0] != "kubeconfig-provider-"+f.config.Name {
-		t.Errorf("got a Lease in %s and rights on %q, want them to fit", f.lease, lease)
+	if e := c.Env[0]; f.manager.LeaseNamespace != "$("+e.Name+")" || e.ValueFrom.FieldRef.FieldPath != "metadata.namespace" || len(lease) != 1 || lease[0] != "kubeconfig-provider-"+f.config.Name {
+		t.Errorf("got a Lease in %s and rights on %q, want them to fit", f.manager.LeaseNamespace, lease)
 	}
 }

@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	"github.com/causewayproject/causeway/controllers"
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
@@ -95,11 +93,8 @@ func (p *program) newClusters(ctx context.Context, f *serveFlags) (*clusters, er
 			"put it into the Secret that route-secret names", "leave it out, since each Cluster gets a ticket of its own", "controllers: TunnelReconciler.Records", "--secrets")
 	}
 	c.program = management.Program{
-		Name: "tunnel-clusters", Kubeconfig: f.state.kubeconfig, Cache: controllers.CacheOptions(),
-		LeaseNamespace: st.secrets.namespace, LeaseName: st.secrets.prefix + "-clusters",
-		Setup: func(ctx context.Context, mgr manager.Manager) error {
-			return r.SetupWithManager(ctx, mgr, controller.Options{MaxConcurrentReconciles: 4})
-		},
+		Flags: management.Flags{Kubeconfig: f.state.kubeconfig, LeaseNamespace: st.secrets.namespace, Workers: 4},
+		Name:  "tunnel-clusters", LeaseName: st.secrets.prefix + "-clusters", Setup: r.SetupWithManager,
 	}
 	return c, nil
 }

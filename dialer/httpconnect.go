@@ -181,10 +181,7 @@ func (h *httpDial) askProxy(ctx context.Context, request func(context.Context) (
 			err = h.newError(ctx, phase, h.maskRefusal(refusal))
 		}
 		s.endPhase(err)
-		switch {
-		case refusal == nil:
-			return false, err
-		case refusal.StatusCode != http.StatusProxyAuthRequired || h.Auth == nil || h.attempt == maxAttempts:
+		if refusal == nil || refusal.StatusCode != http.StatusProxyAuthRequired || h.Auth == nil || h.attempt == maxAttempts {
 			return false, err
 		}
 		if authErr := h.authenticate(ctx, refusal); authErr != nil {

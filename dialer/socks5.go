@@ -139,11 +139,7 @@ func (s *socksDial) addrsError(ctx context.Context, err error) error {
 // isUnreachableReply reports whether a reply says that the proxy could not reach what
 // it was asked for.
 func isUnreachableReply(status int) bool {
-	switch status {
-	case 1, 3, 4, 5, 6:
-		return true
-	}
-	return false
+	return status == 1 || 3 <= status && status <= 6
 }
 
 func (s *socksDial) dial(ctx context.Context) (net.Conn, error) {

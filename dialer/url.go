@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -70,11 +71,7 @@ func checkURL(u *url.URL) error {
 
 // isSocketURL reports whether u is that of a proxy on a unix socket.
 func isSocketURL(u *url.URL) bool {
-	switch u.Scheme {
-	case "http+unix", "socks5+unix", "socks5h+unix":
-		return true
-	}
-	return false
+	return slices.Contains([]string{"http+unix", "socks5+unix", "socks5h+unix"}, u.Scheme)
 }
 
 func checkSocketURL(u *url.URL) error {

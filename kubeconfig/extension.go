@@ -1,8 +1,6 @@
 package kubeconfig
 
-import (
-	"github.com/causewayproject/causeway/kubeconfig/internal/entry"
-)
+import "github.com/causewayproject/causeway/kubeconfig/internal/entry"
 
 // The extension of a cluster entry in which [Spec.Build] and [Merge] say what
 // the fields of a kubeconfig can't, and which package connect honours:

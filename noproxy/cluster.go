@@ -235,11 +235,7 @@ const metadataAddr = "169.254.169.254"
 
 // isKnown reports whether c is one of the constants.
 func (c Cloud) isKnown() bool {
-	switch c {
-	case NoCloud, AWS, GCP, Azure, OpenStack:
-		return true
-	}
-	return false
+	return slices.Contains([]Cloud{NoCloud, AWS, GCP, Azure, OpenStack}, c)
 }
 
 // bypassItems returns the addresses and names of the cloud's own services. They

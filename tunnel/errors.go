@@ -243,11 +243,7 @@ func (e *Error) Timeout() bool {
 // Unavailable reports whether another attempt may succeed soon: no agent is
 // connected, or it takes no more streams. Proxies answer 503.
 func (e *Error) Unavailable() bool {
-	switch e.Code {
-	case CodeNoAgent, CodeDraining, CodeTooManyStreams:
-		return true
-	}
-	return false
+	return e.Code == CodeNoAgent || e.Code == CodeDraining || e.Code == CodeTooManyStreams
 }
 
 // Temporary is deprecated in net.Error, which Error implements.

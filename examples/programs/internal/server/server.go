@@ -2,9 +2,7 @@
 // on its state.
 package server
 
-import (
-	"github.com/spf13/cobra"
-)
+import "github.com/spf13/cobra"
 
 // Commands returns the server, and what works on its state.
 func Commands() []*cobra.Command {

@@ -2,9 +2,7 @@
 // for the collector, the documentation and the tests.
 package family
 
-import (
-	"github.com/prometheus/client_golang/prometheus"
-)
+import "github.com/prometheus/client_golang/prometheus"
 
 // Kind is the type of a family, in the words of the exposition format.
 type Kind string

@@ -64,8 +64,7 @@ func (k *kubeconfigRun) Reconcile(ctx context.Context, request reconcile.Request
 		k.startProbes(cluster, action.Probe)
 		return reconcile.Result{}, nil // the probes queue it
 	}
-	after, err := k.applyAction(ctx, u, cluster, action, config)
-	return reconcile.Result{RequeueAfter: after}, err
+	return reconcile.Result{RequeueAfter: k.applyAction(ctx, u, cluster, action, config)}, nil
 }
 
 // readCluster makes a Cluster from the caches, and tracks it. It returns false if a

@@ -42,7 +42,7 @@ var errUnconditional = errors.New("controllers: an Update or Delete without the 
 // applyAction writes the Secret, then the Events and the condition, and returns when to
 // plan again; 0 for never. A write that failed is planned again, later each time,
 // whatever leads to plans until then.
-func (k *kubeconfigRun) applyAction(ctx context.Context, u *unstructured.Unstructured, cluster provider.Cluster, action provider.Action, config provider.Config) (time.Duration, error) {
+func (k *kubeconfigRun) applyAction(ctx context.Context, u *unstructured.Unstructured, cluster provider.Cluster, action provider.Action, config provider.Config) time.Duration {
 	key := nameOf(u)
 	what := writeName(action)
 	k.state.keepFailures(key, what)
@@ -53,7 +53,7 @@ func (k *kubeconfigRun) applyAction(ctx context.Context, u *unstructured.Unstruc
 			var err error
 			if version, err = k.writeSecret(ctx, u, what, action); err != nil {
 				if k.isConflict(ctx, action, err) {
-					return k.state.noteConflict(key), nil
+					return k.state.noteConflict(key)
 				}
 				log.FromContext(ctx).Error(err, "Write of a Secret")
 				times, retryAt := k.state.noteFailure(key, what, err, config.Now)
@@ -64,22 +64,19 @@ func (k *kubeconfigRun) applyAction(ctx context.Context, u *unstructured.Unstruc
 			if isRefusal(failed.err) || failed.times >= patientTimes {
 				told := provider.WriteFailed(cluster, action, config, failed.err)
 				k.tellEvents(u, told.Events, "")
-				if _, err := k.applyCondition(ctx, u, cluster, told); err != nil {
-					log.FromContext(ctx).Error(err, "Write of a condition")
-				}
+				k.applyCondition(ctx, u, cluster, told)
 			}
-			return max(time.Until(failed.retryAt), time.Millisecond), nil
+			return max(time.Until(failed.retryAt), time.Millisecond)
 		}
 	}
 	k.tellEvents(u, action.Events, version)
-	wait, err := k.applyCondition(ctx, u, cluster, action)
-	if err != nil || wait > 0 {
-		return wait, err
+	if wait := k.applyCondition(ctx, u, cluster, action); wait > 0 {
+		return wait
 	}
 	if action.After > 0 {
-		return spreadTime(action.After), nil
+		return spreadTime(action.After)
 	}
-	return 0, nil
+	return 0
 }
 
 func (k *kubeconfigRun) tellEvents(u *unstructured.Unstructured, events []provider.Event, version string) {
@@ -148,9 +145,9 @@ func (k *kubeconfigRun) fieldManager() string {
 // applyCondition writes the condition to the Cluster's status, unless it has it already.
 // It replaces another writer's condition only if this provider manages the Secret:
 // there is one writer at a time. It returns when to try again; 0 if all is well.
-func (k *kubeconfigRun) applyCondition(ctx context.Context, u *unstructured.Unstructured, cluster provider.Cluster, action provider.Action) (time.Duration, error) {
+func (k *kubeconfigRun) applyCondition(ctx context.Context, u *unstructured.Unstructured, cluster provider.Cluster, action provider.Action) time.Duration {
 	if action.Condition == nil {
-		return 0, nil
+		return 0
 	}
 	key := types.NamespacedName{Namespace: cluster.Namespace, Name: cluster.Name}
 	now := time.Now()
@@ -163,7 +160,7 @@ func (k *kubeconfigRun) applyCondition(ctx context.Context, u *unstructured.Unst
 			c.LastTransitionTime = has.LastTransitionTime
 		}
 		if sameCondition(*has, c) {
-			return 0, nil
+			return 0
 		}
 	}
 	if c.LastTransitionTime.IsZero() {
@@ -174,10 +171,10 @@ func (k *kubeconfigRun) applyCondition(ctx context.Context, u *unstructured.Unst
 		refused = s.refused != nil && sameCondition(s.refused.wanted, c) && sameCondition(s.refused.others, others)
 	})
 	if refused && !action.Managed {
-		return 0, nil
+		return 0
 	}
 	if failed := k.state.failureOf(key, conditionWrites, now); failed != nil {
-		return time.Until(failed.retryAt), nil
+		return time.Until(failed.retryAt)
 	}
 	version := ""
 	err := checkScope(ctx, k.mgr.GetAPIReader(), u)
@@ -190,25 +187,25 @@ func (k *kubeconfigRun) applyCondition(ctx context.Context, u *unstructured.Unst
 	}
 	switch {
 	case errors.Is(err, errCacheLate):
-		return cacheDelay, nil // an event comes sooner
+		return cacheDelay // an event comes sooner
 	case apierrors.IsNotFound(err):
-		return 0, nil // the Cluster is gone
+		return 0 // the Cluster is gone
 	case apierrors.IsConflict(err) && !action.Managed:
 		k.state.change(key, func(s *clusterState) { s.refused = &refusedCondition{c, others} })
-		return 0, nil
+		return 0
 	}
 	k.writer.counts.count(conditionWrites, err)
 	if err != nil {
 		log.FromContext(ctx).Error(err, "Write of a condition")
 		_, retryAt := k.state.noteFailure(key, conditionWrites, err, now)
-		return time.Until(retryAt), nil
+		return time.Until(retryAt)
 	}
 	log.FromContext(ctx).Info("Wrote the condition", "status", c.Status, "reason", c.Reason)
 	k.state.change(key, func(s *clusterState) {
 		s.condition = &conditionWrite{c, version}
 		delete(s.failures, conditionWrites)
 	})
-	return 0, nil
+	return 0
 }
 
 // sameCondition compares all but the times, which follow from the rest.

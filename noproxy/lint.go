@@ -226,12 +226,9 @@ func (p question) String() string {
 // itemQuestions returns the questions about an item, in an order that never changes:
 // hosts that it covers, and neighbours that it should not cover.
 func itemQuestions(item string) []question {
-	var ps []question
-	e := parseEntry(item)
+	ps := entryQuestions(parseEntry(item))
 	if itemFault(strings.TrimSpace(item)) != "" {
 		ps = invalidItemQuestions(item)
-	} else {
-		ps = entryQuestions(e)
 	}
 	if strings.Contains(item, ":") {
 		ps = append(ps, colonQuestions(item)...)

@@ -174,7 +174,7 @@ func (p *peer) openSession(ctx context.Context) (*outboundPeer, error) {
 	if err != nil {
 		return nil, connectError(ctx, p.address, err)
 	}
-	m := mux.Client(c, muxConfig(1, s.KeepAlive, s.Budget)) // it opens none
+	m := mux.Client(c, muxConfig(1, s.KeepAlive, s.Budget, nil)) // it opens none
 	control, welcome, err := p.sayHello(ctx, m)
 	if err != nil {
 		m.Close()

@@ -143,7 +143,7 @@ func (s *Server) acceptPeer(ctx context.Context, g *group.Group, c *carrier.Conn
 		return nil, refused
 	}
 	c.Admit()
-	m := mux.Server(c, muxConfig(maxPeerStreams, s.KeepAlive, s.Budget))
+	m := mux.Server(c, muxConfig(maxPeerStreams, s.KeepAlive, s.Budget, hostOf(c.RemoteAddr().String())))
 	control, hello, err := acceptHello(ctx, m, "", func(hello *wire.Message) *Error {
 		if err := wire.CheckReplica(hello.Text(wire.TagServer)); err != nil {
 			return &Error{Op: "connect", Code: CodeBadRequest, Err: err}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/causewayproject/causeway/internal/admission"
+	"github.com/causewayproject/causeway/internal/budget"
 	"github.com/causewayproject/causeway/internal/group"
 	"github.com/causewayproject/causeway/internal/mux"
 	"github.com/causewayproject/causeway/tunnel/internal/carrier"
@@ -83,7 +84,7 @@ type Server struct {
 	// KeepAlive detects dead carriers.
 	KeepAlive KeepAlive
 	// Budget bounds what waits in memory. If nil, it is shared by all of the process that have
-	// none, and is 256 MiB.
+	// none, Gateways included, and is 256 MiB.
 	Budget *Budget
 	// Hooks are called when something happens.
 	Hooks Hooks
@@ -122,26 +123,18 @@ type KeepAlive struct {
 	DeadAfter time.Duration
 }
 
-// Budget bounds the bytes that wait in the Servers and Agents that share it: nobody has read
-// them yet, or the other end of a session has not taken them. If there are more, streams are
-// reset with [CodeBudget]. Only a caller (see [WithCaller]) or a session with more than an equal
-// part loses streams: first those that nobody reads, and of these first those of who has most. Such
-// a session ends if its other end has taken nothing for 5 seconds. Share a Budget before its first use, and do not
-// copy it.
-type Budget struct {
-	// Bytes is how many that may be. Zero means 256 MiB.
-	Bytes int64
+// Budget bounds the bytes that wait in the Servers, Agents and Gateways that share it: nobody has read
+// them yet, or the other end has not taken them. Its field Bytes is how many that may be; zero means
+// 256 MiB. If there are more, streams are reset with [CodeBudget]. Only a caller (see [WithCaller]), a
+// client of a Gateway, an agent or a replica with more than an equal part loses streams: first those
+// that nobody reads, and of these first those of who has most. A connection that holds much by itself ends
+// if its other end has done nothing for 5 seconds. Share a Budget before its first use, and do not copy it.
+type Budget = budget.Budget
 
-	once sync.Once
-	mux  mux.Budget
-}
-
-var processBudget Budget
-
-func muxConfig(maxStreams int, k KeepAlive, b *Budget) *mux.Config {
-	b = cmp.Or(b, &processBudget)
-	b.once.Do(func() { b.mux.Bytes = b.Bytes })
-	return &mux.Config{MaxStreams: maxStreams, ProbeAfter: k.ProbeAfter, DeadAfter: k.DeadAfter, Budget: &b.mux}
+// muxConfig makes the Config of a session. The holder is who is on the other side: see
+// mux.Config.
+func muxConfig(maxStreams int, k KeepAlive, b *Budget, holder any) *mux.Config {
+	return &mux.Config{MaxStreams: maxStreams, ProbeAfter: k.ProbeAfter, DeadAfter: k.DeadAfter, Budget: cmp.Or(b, &budget.Process), Holder: holder}
 }
 
 // setup compiles the fields, once.

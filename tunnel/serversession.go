@@ -51,7 +51,7 @@ func (r *runner) openSession(ctx context.Context, server string, held []string) 
 	if err != nil {
 		return nil, err
 	}
-	m := mux.Client(c, muxConfig(cmp.Or(r.MaxStreams, 1000), r.KeepAlive, r.Budget))
+	m := mux.Client(c, muxConfig(cmp.Or(r.MaxStreams, 1000), r.KeepAlive, r.Budget, nil))
 	control, welcome, err := r.sayHello(ctx, m, held)
 	if err != nil {
 		m.Close()

@@ -5,18 +5,20 @@ import (
 	"errors"
 	"io"
 	"net"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/causewayproject/causeway/internal/budget"
 	"github.com/causewayproject/causeway/internal/mux"
 )
 
 // budgetBed has sessions that share a budget of 1 MiB.
 type budgetBed struct {
 	*testing.T
-	budget mux.Budget
+	budget budget.Budget
 	server *mux.Session
 	client *mux.Session
 }
@@ -101,7 +103,7 @@ func TestBudget(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				b := &budgetBed{T: t, budget: mux.Budget{Bytes: 1 << 20}}
+				b := &budgetBed{T: t, budget: budget.Budget{Bytes: 1 << 20}}
 				b.client, b.server = sessions(t, pipePair, &mux.Config{Budget: &b.budget})
 				_, modest := connect(t, b.client, b.server, strings.Repeat("m", small))
 				modest.SetShare(2)
@@ -113,7 +115,7 @@ func TestBudget(t *testing.T) {
 					all = append(all, tt.greedy(b))
 					synctest.Wait()
 					time.Sleep(time.Second)
-					if held := b.budget.Held(); held > 1<<20+tt.more {
+					if held, _ := budget.Held(&b.budget); held > 1<<20+tt.more {
 						t.Errorf("%d: %d bytes are held, want %d at most", i, held, 1<<20+tt.more)
 					}
 					if _, err := up.Write([]byte("x")); err != nil {
@@ -164,7 +166,7 @@ func (w writing) Read([]byte) (int, error) {
 // bound needs, and an eighth. Nothing is left in the end.
 func TestBudgetOfNew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := &budgetBed{T: t, budget: mux.Budget{Bytes: 1 << 20}}
+		b := &budgetBed{T: t, budget: budget.Budget{Bytes: 1 << 20}}
 		b.client, b.server = sessions(t, pipePair, &mux.Config{Budget: &b.budget})
 		var all []*mux.Stream
 		for range 32 {
@@ -186,7 +188,7 @@ func TestBudgetOfNew(t *testing.T) {
 		for _, st := range all {
 			st.Close()
 		}
-		if held, sessions := b.budget.Held(), b.budget.Sessions(); held > 0 || sessions > 0 {
+		if held, sessions := budget.Held(&b.budget); held > 0 || sessions > 0 {
 			t.Errorf("%d bytes of %d sessions are left", held, sessions)
 		}
 	})
@@ -195,7 +197,7 @@ func TestBudgetOfNew(t *testing.T) {
 // TestBudgetTellsTheOwner: the owner of a connection learns of it without a read.
 func TestBudgetTellsTheOwner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := &budgetBed{T: t, budget: mux.Budget{Bytes: 32 << 10}}
+		b := &budgetBed{T: t, budget: budget.Budget{Bytes: 32 << 10}}
 		b.client, b.server = sessions(t, pipePair, &mux.Config{Budget: &b.budget})
 		told := make(chan bool, 1)
 		_, accepted := b.fill()
@@ -229,7 +231,7 @@ func (slowlyTaken) Taken() time.Time { return time.Now() }
 func TestBudgetOfSlowCarrier(t *testing.T) {
 	for _, slow := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
-			b := &budgetBed{T: t, budget: mux.Budget{Bytes: 100 << 10}}
+			b := &budgetBed{T: t, budget: budget.Budget{Bytes: 100 << 10}}
 			near, far := net.Pipe()
 			defer far.Close()
 			carrier := net.Conn(slowlyTaken{near})
@@ -251,6 +253,42 @@ func TestBudgetOfSlowCarrier(t *testing.T) {
 			if err := s.Err(); (err == nil) != slow {
 				t.Errorf("it takes something: %t; got %v", slow, err)
 			}
+		})
+	}
+}
+
+// BenchmarkBudget is what a byte costs that comes for nobody, beyond the bound and below it,
+// while 20,000 streams of 20 sessions hold little and stall.
+func BenchmarkBudget(b *testing.B) {
+	for _, bytes := range []int64{1 << 40, 256 << 20} {
+		b.Run(strconv.FormatInt(bytes>>20, 10)+" MiB", func(b *testing.B) {
+			shared := budget.Budget{Bytes: bytes}
+			for range 20 {
+				client, server := sessions(b, tcpPair, &mux.Config{Budget: &shared})
+				for share := range 1000 {
+					_, st := connect(b, client, server, strings.Repeat("x", 5<<10))
+					st.SetShare(uint64(share) + 2)
+				}
+			}
+			client, server := sessions(b, tcpPair, &mux.Config{Budget: &shared})
+			part := strings.Repeat("x", 60<<10)
+			var held []*mux.Stream
+			b.SetBytes(int64(len(part)))
+			before, slowest := cpu(), time.Duration(0)
+			for b.Loop() {
+				opened, st := connect(b, client, server, part)
+				st.SetShare(1)
+				if held = append(held, opened, st); len(held) > 2*4000 { // 240 MiB
+					held[0].Close()
+					held[1].Close()
+					held = held[2:]
+				}
+				began := time.Now()
+				client.Ping(b.Context())
+				slowest = max(slowest, time.Since(began))
+			}
+			b.ReportMetric((cpu()-before).Seconds()/float64(b.N*len(part))*1e9, "cpu-s/GB")
+			b.ReportMetric(slowest.Seconds()*1e3, "ms-max")
 		})
 	}
 }

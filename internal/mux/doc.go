@@ -10,7 +10,7 @@
 //     returns a [ResetError]. io.EOF always means that the peer ended its data.
 //   - Deadlines, contexts and Close work whatever the carrier does.
 //   - The windows of the streams bound the memory, whatever the peer sends, and a
-//     [Budget] that of many streams and sessions. An idle stream or session holds
+//     [budget.Budget] that of many streams and sessions. An idle stream or session holds
 //     no buffer.
 //   - Windows grow with what readers take, so a long line is filled. All windows
 //     of a session share the bytes that they may grow by.
@@ -42,6 +42,6 @@
 // stream admit one Read and one Write at a time. They are taken before Session.mu,
 // never after it. A function whose name ends in Locked is called with Session.mu
 // held; waitReceivedLocked, reserveRoomLocked, writeDirectLocked, sendBatchLocked
-// and queueRefusalLocked release it for a time. A Budget's lock reclaiming is taken before
-// Session.mu, its mu after it.
+// and queueRefusalLocked release it for a time. Of a Budget's locks, reclaiming is taken before
+// Session.mu, and mu after it.
 package mux

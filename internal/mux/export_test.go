@@ -135,13 +135,3 @@ func (s *Session) Writing() bool {
 	defer s.mu.Unlock()
 	return s.writeLoopRuns
 }
-
-// Held returns how many bytes of buffers the sessions of the budget hold.
-func (b *Budget) Held() int { return int(b.held.Load()) }
-
-// Sessions returns how many sessions the budget knows.
-func (b *Budget) Sessions() int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return len(b.sessions)
-}

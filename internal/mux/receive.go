@@ -4,6 +4,8 @@ import (
 	"bufio"
 	"io"
 	"sync"
+
+	"github.com/causewayproject/causeway/internal/budget"
 )
 
 const (
@@ -150,7 +152,7 @@ func (s *Session) handleData(h header) error {
 	}
 	left := int(h.length)
 	for left > 0 && wanted {
-		s.config.Budget.keep()
+		budget.Keep(s.config.Budget)
 		b := s.getBuffer(classFor(left))
 		b.w = min(left, len(b.data))
 		left -= b.w

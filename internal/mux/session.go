@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/causewayproject/causeway/internal/abort"
+	"github.com/causewayproject/causeway/internal/budget"
 )
 
 // Config says how a session behaves. The zero value is ready for use; a
@@ -33,8 +34,11 @@ type Config struct {
 	// would cross. A negative one switches its check off.
 	ProbeAfter, DeadAfter time.Duration
 
-	// Budget bounds the buffers of all sessions that share it. Nil: nothing does.
-	Budget *Budget
+	// Budget bounds the buffers of all sessions that share it: what was received and not
+	// read, and what was written and not sent. Nil: nothing does. Holder is who is on the other
+	// side, for whom several sessions count as one; nil: only this one.
+	Budget *budget.Budget
+	Holder any
 }
 
 func (c *Config) maxStreams() int { return cmp.Or(max(c.MaxStreams, 0), 4096) }
@@ -146,7 +150,7 @@ func (s *Session) startLoops() *Session {
 	s.mu.Lock()
 	s.pinger.init(s)
 	s.mu.Unlock()
-	s.config.Budget.enter(s)
+	budget.Enter(s.config.Budget, s)
 	s.loops.Go(s.readLoop)
 	return s
 }

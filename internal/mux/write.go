@@ -2,6 +2,8 @@ package mux
 
 import (
 	"io"
+
+	"github.com/causewayproject/causeway/internal/budget"
 )
 
 // Write returns when all of p is queued. It waits for the peer's window and for
@@ -23,7 +25,7 @@ func (st *Stream) Write(p []byte) (int, error) {
 // into the frame is made without the lock.
 func (st *Stream) writePart(p []byte) (int, error) {
 	s := st.session
-	s.config.Budget.keep()
+	budget.Keep(s.config.Budget)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(p) == 0 {
@@ -126,7 +128,7 @@ func (st *Stream) ReadFrom(r io.Reader) (int64, error) {
 		}
 		b, rerr := src.read(limit)
 		if b != nil {
-			st.session.config.Budget.keep()
+			budget.Keep(st.session.config.Budget)
 			n := b.w - headerSize
 			if err := st.writeBuffer(b); err != nil {
 				return total, err

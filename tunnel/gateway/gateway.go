@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/causewayproject/causeway/internal/admission"
+	"github.com/causewayproject/causeway/internal/budget"
 	"github.com/causewayproject/causeway/internal/group"
 )
 
@@ -85,6 +86,10 @@ type Gateway struct {
 	// MaxHeader is the largest size of a request's header, or of a ClientHello, in
 	// bytes. Zero means 16 KiB, and 64 KiB for a ClientHello.
 	MaxHeader int
+	// Budget bounds what waits in memory for all clients: a
+	// [github.com/causewayproject/causeway/tunnel.Budget], best that of the Server. If nil, it is
+	// shared by all of the process that have none, and is 256 MiB.
+	Budget *budget.Budget
 	// Grace is how long connections live on when the context of a Serve method
 	// ends. Zero means 30 seconds; if negative, they end at once.
 	Grace time.Duration
@@ -199,6 +204,8 @@ func (g *Gateway) checkFields() error {
 func (g *Gateway) handshakeTimeout() time.Duration {
 	return cmp.Or(g.HandshakeTimeout, 10*time.Second)
 }
+
+func (g *Gateway) budget() *budget.Budget { return cmp.Or(g.Budget, &budget.Process) }
 
 func (g *Gateway) grace() time.Duration { return max(cmp.Or(g.Grace, 30*time.Second), 0) }
 

@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 
 	"github.com/causewayproject/causeway/internal/admission"
+	"github.com/causewayproject/causeway/internal/budget"
 )
 
 const (
@@ -96,10 +98,13 @@ type http2Conn struct {
 	// writeMu keeps the frames of different goroutines apart. It is held while a
 	// write blocks, and is taken before mu.
 	writeMu sync.Mutex
+	writing atomic.Int64  // when the write under way began, by now; zero: there is none
 	wakeups chan struct{} // wakes sendLoop: there is a queue, or the connection has ended
 
 	mu            sync.Mutex // guards the fields below
 	queue         bytes.Buffer
+	sending       int           // memory of what is being written of the queue
+	queueHeld     int           // what countQueueLocked has counted
 	queued        *http2.Framer // into queue
 	encoder       *hpack.Encoder
 	encoded       bytes.Buffer
@@ -125,6 +130,7 @@ type http2Conn struct {
 	idleEnd       time.Time // when the connection ends that has no stream
 	settingsAcked bool      // the client has acknowledged our SETTINGS
 	admitted      bool
+	holder        budget.Holder // the client, once it is admitted
 	draining      bool
 	err           error // why the connection has ended
 }
@@ -149,6 +155,8 @@ func (c *clientConn) serveHTTP2() {
 	h.framer.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
 	c.raw.SetWriteDeadline(time.Time{})
 	h.wg.Go(h.sendLoop)
+	budget.Enter(c.g.budget(), h)
+	defer budget.Leave(c.g.budget(), h)
 	c.mu.Lock()
 	c.beforeReset = h.resetStreams
 	c.mu.Unlock()
@@ -222,6 +230,10 @@ func (h *http2Conn) closeWith(err error) {
 	h.raw.Close()
 	h.wakeSender()
 	h.wg.Wait()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.queue = bytes.Buffer{}
+	h.countQueueLocked()
 }
 
 // resetStreams sends RST_STREAM for all streams before the connection is cut. After
@@ -324,11 +336,18 @@ func (h *http2Conn) flushQueue() error {
 func (h *http2Conn) flushQueueLocked() error {
 	h.mu.Lock()
 	b := h.queue.Bytes()
-	h.queue = bytes.Buffer{}
+	h.queue, h.sending = bytes.Buffer{}, cap(b)
+	h.countQueueLocked()
 	h.mu.Unlock()
 	if len(b) == 0 {
 		return nil
 	}
+	h.writing.Store(h.now())
 	_, err := h.conn.Write(b)
+	h.writing.Store(0)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.sending = 0
+	h.countQueueLocked()
 	return err
 }

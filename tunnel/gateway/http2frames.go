@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/net/http2"
+
+	"github.com/causewayproject/causeway/internal/budget"
 )
 
 // handleFrame handles a frame. An error is a connection error.
@@ -20,6 +22,7 @@ func (h *http2Conn) handleFrame(f http2.Frame) error {
 	if !h.admitted {
 		most = earlyQueue
 	}
+	h.countQueueLocked()
 	if h.queue.Len() > most || h.refusals > maxRefused && !h.admitted {
 		return http2.ConnectionError(http2.ErrCodeEnhanceYourCalm)
 	}
@@ -99,7 +102,7 @@ func (h *http2Conn) lateHeadersLocked(id uint32) error {
 
 func (h *http2Conn) startHandlerLocked(f *http2.MetaHeadersFrame, request *connectRequest, err error) {
 	ctx, cancel := context.WithCancelCause(h.group.Context())
-	s := &http2Stream{h: h, id: f.StreamID, cancel: cancel, window: earlyWindow, endReceived: f.StreamEnded()}
+	s := &http2Stream{h: h, id: f.StreamID, cancel: cancel, window: earlyWindow, endReceived: f.StreamEnded(), received: chunkList{budget: h.g.budget()}}
 	if !h.settingsAcked {
 		s.window = defaultWindow
 	}
@@ -179,6 +182,7 @@ func isWellFormed(f *http2.MetaHeadersFrame) bool {
 }
 
 func (h *http2Conn) handleData(f *http2.DataFrame) error {
+	budget.Keep(h.g.budget())
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	n := int(f.Length) // padding counts (RFC 9113, 6.9.1)

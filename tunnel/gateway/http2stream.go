@@ -18,6 +18,7 @@ import (
 
 	"github.com/causewayproject/causeway/internal/abort"
 	"github.com/causewayproject/causeway/internal/admission"
+	"github.com/causewayproject/causeway/internal/budget"
 )
 
 // maxData is the payload of a frame that, with its header, fits a TLS record.
@@ -39,12 +40,13 @@ type http2Stream struct {
 	// h.mu guards the fields below, and is the lock of cond.
 	cond        sync.Cond
 	received    chunkList
-	window      int   // what the client may send that nobody has read
-	recvWindow  int   // what it may send now
-	consumed    int   // what it may send in addition once WINDOW_UPDATE says so
-	taken       int64 // read by the target, in all
-	large       bool  // window is largeWindow
-	credit      int64 // what may be sent, beyond initialWindow
+	takenAt     time.Time // when the target last took something, or the first of what waits came
+	window      int       // what the client may send that nobody has read
+	recvWindow  int       // what it may send now
+	consumed    int       // what it may send in addition once WINDOW_UPDATE says so
+	taken       int64     // read by the target, in all
+	large       bool      // window is largeWindow
+	credit      int64     // what may be sent, beyond initialWindow
 	admitted    bool
 	endReceived bool  // by the client
 	endSent     bool  // our end
@@ -96,6 +98,9 @@ func (s *http2Stream) waitReadableLocked() error {
 func (s *http2Stream) receivedLocked(f *http2.DataFrame) {
 	n, padding := len(f.Data()), int(f.Length)-len(f.Data())
 	s.recvWindow -= n + padding
+	if s.received.held == 0 {
+		s.takenAt = time.Now()
+	}
 	if s.h.admitted {
 		s.received.appendData(f.Data())
 		s.h.returnCreditLocked(n + padding)
@@ -163,14 +168,14 @@ func (s *http2Stream) WriteTo(w io.Writer) (n int64, err error) {
 		}
 		m, err := w.Write(c.b)
 		n += int64(m)
-		length := len(c.b)
-		c.release()
+		s.h.mu.Lock()
+		s.takenAt = time.Now()
+		s.returnCreditLocked(len(c.b))
+		s.received.release(c)
+		s.h.mu.Unlock()
 		if err != nil {
 			return n, err
 		}
-		s.h.mu.Lock()
-		s.returnCreditLocked(length)
-		s.h.mu.Unlock()
 	}
 }
 
@@ -234,7 +239,9 @@ func (s *http2Stream) writeData(p []byte) error {
 		if err != nil {
 			return err
 		}
+		h.writing.Store(h.now())
 		err = h.framer.WriteData(s.id, false, p)
+		h.writing.Store(0)
 	}
 	if err != nil {
 		h.raw.Close() // read sees it, and the other streams
@@ -288,16 +295,25 @@ func (s *http2Stream) closeWithCode(code http2.ErrCode) error {
 func (s *http2Stream) LocalAddr() net.Addr  { return s.h.raw.LocalAddr() }
 func (s *http2Stream) RemoteAddr() net.Addr { return s.h.raw.RemoteAddr() }
 
-func (s *http2Stream) SetDeadline(time.Time) error      { return os.ErrNoDeadline }
-func (s *http2Stream) SetReadDeadline(time.Time) error  { return os.ErrNoDeadline }
-func (s *http2Stream) SetWriteDeadline(time.Time) error { return os.ErrNoDeadline }
+func (s *http2Stream) SetDeadline(time.Time) error     { return os.ErrNoDeadline }
+func (s *http2Stream) SetReadDeadline(time.Time) error { return os.ErrNoDeadline }
+
+// SetWriteDeadline is for package mux: if a Budget needs what a write waits with, the write has to end.
+func (s *http2Stream) SetWriteDeadline(time.Time) error {
+	s.Reclaim()
+	return nil
+}
 
 func (s *http2Stream) opError(op string, err error) error {
 	return &net.OpError{Op: op, Net: "tcp", Source: s.LocalAddr(), Addr: s.RemoteAddr(), Err: err}
 }
 
 // chunkList is received data that was not read yet.
-type chunkList struct{ list []*chunk }
+type chunkList struct {
+	list   []*chunk
+	held   int // memory, also of chunks that were taken and not released
+	budget *budget.Budget
+}
 
 type chunk struct{ b []byte }
 
@@ -305,12 +321,18 @@ const chunkSize = 16 << 10
 
 var chunkPool = sync.Pool{New: func() any { return &chunk{b: make([]byte, 0, chunkSize)} }}
 
-func (c *chunk) release() {
-	if cap(c.b) != chunkSize {
+func (c *chunkList) release(taken *chunk) {
+	c.holdMore(-cap(taken.b))
+	if cap(taken.b) != chunkSize {
 		return
 	}
-	c.b = c.b[:0]
-	chunkPool.Put(c)
+	taken.b = taken.b[:0]
+	chunkPool.Put(taken)
+}
+
+func (c *chunkList) holdMore(n int) {
+	c.held += n
+	budget.Add(c.budget, n)
 }
 
 func (c *chunkList) isEmpty() bool { return len(c.list) == 0 }
@@ -320,6 +342,7 @@ func (c *chunkList) appendData(p []byte) {
 	for len(p) > 0 {
 		if c.isEmpty() || len(c.lastChunk().b) == cap(c.lastChunk().b) {
 			c.list = append(c.list, chunkPool.Get().(*chunk))
+			c.holdMore(chunkSize)
 		}
 		last := c.lastChunk()
 		n := copy(last.b[len(last.b):cap(last.b)], p)
@@ -336,12 +359,15 @@ func (c *chunkList) appendEarly(p []byte) {
 	case c.isEmpty():
 		c.list = append(c.list, &chunk{})
 	}
-	c.lastChunk().b = append(c.lastChunk().b, p...)
+	last := c.lastChunk()
+	before := cap(last.b)
+	last.b = append(last.b, p...)
+	c.holdMore(cap(last.b) - before)
 }
 
 func (c *chunkList) lastChunk() *chunk { return c.list[len(c.list)-1] }
 
-// takeFirst returns the first chunk; the caller frees it.
+// takeFirst returns the first chunk; the caller releases it.
 func (c *chunkList) takeFirst() *chunk {
 	first := c.list[0]
 	if c.list = c.list[1:]; len(c.list) == 0 {
@@ -355,7 +381,7 @@ func (c *chunkList) dropAll() (n int) {
 	for !c.isEmpty() {
 		first := c.takeFirst()
 		n += len(first.b)
-		first.release()
+		c.release(first)
 	}
 	return n
 }
@@ -392,14 +418,14 @@ func (s *http2Stream) authorize(ctx context.Context, v *clientRequest, request *
 	if err := v.authorize(ctx, s.h.credentialsFor(request)); err != nil {
 		return err
 	}
-	if err := s.h.admitConnection(); err != nil {
+	if err := s.h.admitConnection(v.request.Client.Name); err != nil {
 		return v.recordFailure(PhaseLimit, err)
 	}
 	return nil
 }
 
 // admitConnection counts the connection for MaxConns when its first stream is let in.
-func (h *http2Conn) admitConnection() error {
+func (h *http2Conn) admitConnection(client string) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.request.counted {
@@ -409,6 +435,9 @@ func (h *http2Conn) admitConnection() error {
 		return err
 	}
 	h.leavePending()
+	if h.holder.Of = h; client != "" {
+		h.holder.Of = client
+	}
 	h.admitted = true // the limits for strangers end
 	h.handlerRoom.Signal()
 	h.returnCreditLocked(h.earlyBytes + connWindow - defaultWindow)

@@ -56,6 +56,7 @@ func (p *program) newGateway(listener string) *gateway.Gateway {
 	g := &gateway.Gateway{
 		Dial:         p.dial,
 		Authenticate: gateway.FirstOf(p.tickets.Authenticate, p.byToken),
+		Budget:       p.server.Budget,
 		Grace:        grace,
 	}
 	g.Hooks = p.metrics.addGateway(listener, g.Status).Hooks(p.events.doorHooks(listener))

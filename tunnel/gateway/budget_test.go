@@ -1,0 +1,219 @@
+package gateway_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"io"
+	"net"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+
+	"github.com/causewayproject/causeway/internal/budget"
+	"github.com/causewayproject/causeway/internal/mux"
+	"github.com/causewayproject/causeway/tunnel/gateway"
+)
+
+// pipes is a listener whose connections are pipes.
+type pipes chan net.Conn
+
+func (p pipes) Accept() (net.Conn, error) {
+	if conn, ok := <-p; ok {
+		return conn, nil
+	}
+	return nil, net.ErrClosed
+}
+func (p pipes) Close() error   { return nil }
+func (p pipes) Addr() net.Addr { return &net.UnixAddr{} }
+
+// budgetBed is a door and a session of the tunnel that share 1 MiB.
+type budgetBed struct {
+	*testing.T
+	shared   budget.Budget
+	listener pipes
+	session  *mux.Session
+	greedy   *budgetClient
+	conns    []net.Conn // of all clients
+}
+
+// budgetClient is a client by HTTP/2, whose streams never get a larger window.
+type budgetClient struct {
+	*http2.Framer
+	conn   net.Conn
+	user   string
+	header *hpack.Encoder
+	block  bytes.Buffer
+	last   uint32
+
+	mu   sync.Mutex
+	data chan int
+	code map[uint32]http2.ErrCode // of the streams that were reset
+}
+
+// client returns a client, which reads what it is sent, or so many frames of data.
+func (b *budgetBed) client(user string, reads int) *budgetClient {
+	near, far := net.Pipe()
+	b.listener <- far
+	b.conns = append(b.conns, near)
+	c := &budgetClient{Framer: http2.NewFramer(near, near), conn: near, user: user, data: make(chan int, 10), code: map[uint32]http2.ErrCode{}}
+	c.header = hpack.NewEncoder(&c.block)
+	go c.readFrames(reads)
+	io.WriteString(near, http2.ClientPreface)
+	c.WriteSettings()
+	return c
+}
+
+func (c *budgetClient) readFrames(data int) {
+	for data != 0 {
+		f, err := c.ReadFrame()
+		if err != nil {
+			return
+		}
+		switch f := f.(type) {
+		case *http2.RSTStreamFrame:
+			c.mu.Lock()
+			c.code[f.StreamID] = f.ErrCode
+			c.mu.Unlock()
+		case *http2.DataFrame:
+			data--
+			select {
+			case c.data <- len(f.Data()):
+			default:
+			}
+		}
+	}
+}
+
+// connect opens a stream to the target, and sends so many bytes on it.
+func (c *budgetClient) connect(target string, size int) (id uint32) {
+	id = c.last*2 + 1
+	c.last++
+	c.block.Reset()
+	c.header.WriteField(hpack.HeaderField{Name: ":method", Value: "CONNECT"})
+	c.header.WriteField(hpack.HeaderField{Name: ":authority", Value: target + ":1"})
+	c.header.WriteField(hpack.HeaderField{Name: "proxy-authorization", Value: "Basic " + base64.StdEncoding.EncodeToString([]byte(c.user+":"))})
+	c.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: c.block.Bytes(), EndHeaders: true})
+	synctest.Wait()
+	for size > 0 {
+		n := min(size, 16<<10)
+		c.WriteData(id, false, make([]byte, n))
+		size -= n
+	}
+	return id
+}
+
+// resets returns how many streams were reset, and the codes.
+func (c *budgetClient) resets() map[http2.ErrCode]int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := map[http2.ErrCode]int{}
+	for _, code := range c.code {
+		n[code]++
+	}
+	return n
+}
+
+// dial leads to one that says all again, one that reads nothing, one that is never connected,
+// or by the tunnel to one that answers with 200 KiB.
+func (b *budgetBed) dial(ctx context.Context, r gateway.Request) (net.Conn, error) {
+	near, far := net.Pipe()
+	b.Cleanup(func() { far.Close() })
+	switch r.Address {
+	case "echo:1":
+		go io.Copy(far, far)
+	case "never:1":
+		<-ctx.Done()
+		return nil, ctx.Err()
+	case "answers:1":
+		st, err := b.session.Open(ctx, nil)
+		if err == nil {
+			st.SetShare(1)
+		}
+		return st, err
+	}
+	return near, nil
+}
+
+// TestBudget: however much one client lets wait, little more than the bound is held. It loses its own
+// streams, and learns why; another one, which holds little, loses nothing.
+func TestBudget(t *testing.T) {
+	const bound = 1 << 20
+	for _, tt := range []struct {
+		name   string
+		more   func(b *budgetBed)
+		rounds int
+		slack  int  // beyond the bound
+		deaf   bool // no code reaches the client
+	}{
+		{"its targets read nothing", func(b *budgetBed) { b.greedy.connect("deaf", 44<<10) }, 40, 0, false},
+		{"one byte on each stream", func(b *budgetBed) { b.greedy.connect("deaf", 1) }, 130, 0, false},
+		{"before the answer", func(b *budgetBed) { b.greedy.connect("never", 16<<10) }, 80, 0, false},
+		{"each on a connection", func(b *budgetBed) { b.client("ann", -1).connect("deaf", 44<<10) }, 40, 0, true},
+		// A client that takes nothing has 5 seconds.
+		{"asks, and reads nothing", func(b *budgetBed) {
+			c := b.client("ann", 0)
+			c.connect("echo", 0)
+			for range 3000 {
+				c.WritePing(false, [8]byte{})
+			}
+		}, 40, 8 * 128 << 10, true},
+		{"opens no window for answers", func(b *budgetBed) { b.greedy.connect("answers", 0) }, 40, 0, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := &budgetBed{T: t, shared: budget.Budget{Bytes: bound}, listener: make(pipes)}
+				near, far := net.Pipe()
+				b.session = mux.Client(near, &mux.Config{Budget: &b.shared})
+				agent := mux.Server(far, nil)
+				agent.Serve(func(st *mux.Stream) { go st.Write(make([]byte, 200<<10)) })
+				g := &gateway.Gateway{Dial: b.dial, Budget: &b.shared, Grace: -1, DialTimeout: time.Hour}
+				g.Authenticate = func(_ context.Context, c gateway.Credentials) (gateway.Identity, error) {
+					return gateway.Identity{Name: c.User, Cluster: "a"}, nil
+				}
+				served := make(chan error, 1)
+				go func() { served <- g.ServeConnect(t.Context(), b.listener) }()
+				modest := b.client("bob", -1)
+				modest.connect("deaf", 20<<10)
+				echo := modest.connect("echo", 0)
+				b.greedy = b.client("ann", -1)
+				b.greedy.connect("echo", 0) // so that it is let in
+				for i := range tt.rounds {
+					tt.more(b)
+					synctest.Wait()
+					time.Sleep(time.Second)
+					if held, _ := budget.Held(&b.shared); held > bound+tt.slack {
+						t.Errorf("round %d: %d bytes are held, want %d at most", i, held, bound+tt.slack)
+					}
+					modest.WriteData(echo, false, []byte("x"))
+					if n := <-modest.data; n != 1 {
+						t.Fatalf("the other client has got %d bytes, want 1", n)
+					}
+				}
+				if got := modest.resets(); len(got) > 0 {
+					t.Errorf("the other client has lost %v", got)
+				}
+				if got := b.greedy.resets(); !tt.deaf && (got[http2.ErrCodeEnhanceYourCalm] == 0 || len(got) > 1) {
+					t.Errorf("the greedy got %v, want only %v", got, http2.ErrCodeEnhanceYourCalm)
+				}
+				for _, conn := range b.conns {
+					conn.Close()
+				}
+				synctest.Wait()
+				close(b.listener)
+				g.Close()
+				b.session.Close()
+				agent.Close()
+				<-served
+				time.Sleep(time.Minute)
+				if held, members := budget.Held(&b.shared); held != 0 || members != 0 {
+					t.Errorf("%d bytes of %d members are left", held, members)
+				}
+			})
+		})
+	}
+}

@@ -209,6 +209,8 @@ func (p *inboundPeer) pushFor(stream *mux.Stream, cluster string) {
 		stream.Reset(uint32(CodeBadRequest))
 		return
 	}
+	stream.Keep(len(payload.Body))
+	defer stream.Keep(0)
 	var writing sync.Mutex
 	p.server.pushHere(ctx, cluster, Payload{Name: payload.Text(wire.TagName), Data: payload.Bytes(wire.TagData)}, func(agent agentKey, err error) {
 		answer := wire.New(wire.MsgReceived)

@@ -134,7 +134,7 @@ type Budget = budget.Budget
 // muxConfig makes the Config of a session. The holder is who is on the other side: see
 // mux.Config.
 func muxConfig(maxStreams int, k KeepAlive, b *Budget, holder any) *mux.Config {
-	return &mux.Config{MaxStreams: maxStreams, ProbeAfter: k.ProbeAfter, DeadAfter: k.DeadAfter, Budget: cmp.Or(b, &budget.Process), Holder: holder}
+	return &mux.Config{MaxStreams: maxStreams, ProbeAfter: k.ProbeAfter, DeadAfter: k.DeadAfter, Budget: b, Holder: holder}
 }
 
 // setup compiles the fields, once.

@@ -3,7 +3,6 @@ package budget
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -22,8 +21,7 @@ type Budget struct {
 
 	held atomic.Int64
 
-	mu      sync.Mutex // guards members; it may be taken with a Member's lock held
-	members map[Member]bool
+	members sync.Map // of Member
 
 	reclaiming sync.Mutex // guards the field below
 	inVain     time.Time  // when reclaim last found too little
@@ -32,8 +30,8 @@ type Budget struct {
 // Process is the Budget of all that have none.
 var Process Budget
 
-// Member is what holds bytes. Its locks are not held while Add, Keep or Reclaim is called, except where
-// these say so.
+// Member is what holds bytes. Its locks may be held while Enter, Leave and Add are called, and not while
+// Keep or Reclaim is.
 type Member interface {
 	// AppendHoldings appends what can be reclaimed, and is not about to be put back anyway.
 	AppendHoldings(all []Holding) []Holding
@@ -41,19 +39,10 @@ type Member interface {
 
 // Holding is bytes that one stream holds, or one connection.
 type Holding struct {
-	Item interface{ Reclaim() } // resets it
-	By   Holder
-	// Bytes is how many it holds, and Waits the time since some were taken.
-	Bytes int
-	Waits time.Duration
-
-	most int // what By holds in all
-}
-
-// Holder is who lets bytes wait: Of, or a share, whose number is the same in all of the process.
-type Holder struct {
-	Share uint64
-	Of    any
+	By      any           // who lets them wait; a number is a caller's, the same in all of the process
+	Bytes   int           // how many
+	Waits   time.Duration // since some were taken
+	Reclaim func()        // resets it
 }
 
 // stalledAfter is how long bytes wait before nobody counts as reading them.
@@ -68,114 +57,70 @@ const BlockedAfter = 5 * time.Second
 
 func (b *Budget) limit() int64 { return cmp.Or(max(b.Bytes, 0), 256<<20) }
 
-// Held returns how many bytes are held, and by how many members, for tests.
-func Held(b *Budget) (bytes, members int) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return int(b.held.Load()), len(b.members)
-}
+func (b *Budget) isNearBound() bool { return b.held.Load() > b.limit()/16*15 }
 
-// Add counts n bytes, which may be negative. A nil Budget bounds nothing.
-func Add(b *Budget, n int) {
-	if b != nil {
-		b.held.Add(int64(n))
-	}
-}
+// Held returns how many bytes are held.
+func Held(b *Budget) int { return int(b.held.Load()) }
+
+// Add counts n bytes, which may be negative.
+func Add(b *Budget, n int) { b.held.Add(int64(n)) }
 
 // Enter adds a member.
-func Enter(b *Budget, m Member) {
-	if b == nil {
-		return
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.members == nil {
-		b.members = map[Member]bool{}
-	}
-	b.members[m] = true
-}
+func Enter(b *Budget, m Member) { b.members.Store(m, nil) }
 
 // Leave removes a member.
-func Leave(b *Budget, m Member) {
-	if b == nil {
-		return
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	delete(b.members, m)
-}
+func Leave(b *Budget, m Member) { b.members.Delete(m) }
 
 // Keep is called without a lock before more is held. Close to the bound it begins to reclaim, and
 // only beyond it the caller waits: a flood must not stop what others receive.
 func Keep(b *Budget) {
-	if b == nil || !b.isNearBound() {
+	if !b.isNearBound() {
 		return
 	}
 	if b.reclaiming.TryLock() {
-		go func() {
-			defer b.reclaiming.Unlock()
-			b.reclaim()
-		}()
+		go b.reclaim()
 	}
 	if b.held.Load() > b.limit() {
 		b.reclaiming.Lock()
-		defer b.reclaiming.Unlock()
 		b.reclaim()
 	}
 }
 
-func (b *Budget) isNearBound() bool { return b.held.Load() > b.limit()/16*15 }
-
 // reclaim resets streams until no more than seven eighths of the bound are held: close to it
 // all would have to be looked at again soon. Only holders with more than their part lose
 // streams. Streams that nobody reads go first, then the others. Of both, the streams of the holder
-// with most go first: the largest, and of equals the oldest.
+// with most go first: the largest, and of equals the oldest. It unlocks reclaiming.
 func (b *Budget) reclaim() {
+	defer b.reclaiming.Unlock()
 	if !b.isNearBound() || time.Since(b.inVain) < pause {
 		return
 	}
-	defer func() {
-		if b.isNearBound() {
-			b.inVain = time.Now()
-		}
-	}()
-	b.mu.Lock()
-	members := slices.Collect(maps.Keys(b.members))
-	b.mu.Unlock()
 	var all []Holding
-	for _, m := range members {
-		all = m.AppendHoldings(all)
+	for m := range b.members.Range {
+		all = m.(Member).AppendHoldings(all)
 	}
-	held, of := int64(0), map[Holder]int{}
+	held, of := 0, map[any]int{}
 	for _, h := range all {
-		held += int64(h.Bytes)
+		held += h.Bytes
 		of[h.By] += h.Bytes
 	}
-	enough := b.limit() / 8 * 7
-	part := int(enough) / max(len(of), 1)
+	enough := int(b.limit() / 8 * 7)
+	part := enough / max(len(of), 1)
 	all = slices.DeleteFunc(all, func(h Holding) bool { return of[h.By] <= part })
-	for i := range all {
-		all[i].most = of[all[i].By]
-	}
-	slices.SortFunc(all, compareHoldings)
+	slices.SortFunc(all, func(x, y Holding) int {
+		if stalled := x.Waits >= stalledAfter; stalled == (y.Waits < stalledAfter) {
+			return cmp.Compare(y.Waits, x.Waits)
+		}
+		return cmp.Or(cmp.Compare(of[y.By], of[x.By]), cmp.Compare(y.Bytes, x.Bytes), cmp.Compare(y.Waits, x.Waits))
+	})
 	for _, h := range all {
-		if held <= enough {
-			return
-		}
-		if of[h.By] > part {
+		if held > enough && of[h.By] > part {
 			of[h.By] -= h.Bytes
-			held -= int64(h.Bytes)
-			h.Item.Reclaim()
+			held -= h.Bytes
+			h.Reclaim()
 		}
 	}
-}
-
-func compareHoldings(x, y Holding) int {
-	switch stalled := x.Waits >= stalledAfter; {
-	case stalled == (y.Waits >= stalledAfter):
-		return cmp.Or(cmp.Compare(y.most, x.most), cmp.Compare(y.Bytes, x.Bytes), cmp.Compare(y.Waits, x.Waits))
-	case stalled:
-		return -1
+	if b.isNearBound() {
+		b.inVain = time.Now()
 	}
-	return 1
 }

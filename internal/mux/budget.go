@@ -1,6 +1,7 @@
 package mux
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/causewayproject/causeway/internal/budget"
@@ -20,53 +21,62 @@ func (s *Session) leaveBudgetLocked() {
 	}
 }
 
+// Keep counts n bytes of memory that the stream's owner has for what it reads, instead of those
+// of the last call.
+func (st *Stream) Keep(n int) {
+	budget.Keep(st.session.config.Budget)
+	st.session.holdMore(n - int(st.kept.Load()))
+	st.setKept(n)
+}
+
+func (st *Stream) setKept(n int) {
+	st.keptSince.Store(int64(st.session.now()))
+	st.kept.Store(int64(n))
+}
+
 // AppendHoldings makes the session a member of its Budget. The holder is a share, whose clients or
 // targets don't read, or the other end of the session, if there is no share or that end doesn't read.
 func (s *Session) AppendHoldings(all []budget.Holding) []budget.Holding {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now, rest := s.now(), int(s.bytesHeld.Load())
-	own := budget.Holder{Of: s.config.Holder}
-	if own.Of == nil {
-		own.Of = s
-	}
-	add := func(st *Stream, by budget.Holder, bytes int, waits time.Duration) {
+	add := func(st *Stream, share uint64, bytes int, waits time.Duration) {
+		by := any(share)
+		if share == 0 {
+			by = s.config.Holder
+		}
 		if rest -= bytes; bytes > 0 && !st.closed {
-			all = append(all, budget.Holding{Item: st, By: by, Bytes: bytes, Waits: waits})
+			all = append(all, budget.Holding{By: by, Bytes: bytes, Waits: waits, Reclaim: st.reclaim})
 		}
 	}
 	for st := s.unread.first; st != nil; st = st.links[listUnread].next {
-		bytes, by := 0, budget.Holder{Share: st.share.key}
+		bytes := 0
 		for b := st.first; b != nil; b = b.next {
 			bytes += len(b.data)
 		}
-		if by.Share == 0 {
-			by = own
-		}
-		add(st, by, bytes, now-st.window.takenAt)
+		add(st, st.share.key, bytes, now-st.window.takenAt)
 	}
-	if !s.carrierInUse || s.err != nil {
-		return all
-	}
-	blocked := now - max(s.sentAt, s.lastTaken())
+	stuck := now - max(s.sentAt, s.lastTaken())
 	for _, st := range s.streams {
-		bytes := st.reserving
+		add(st, st.share.key, int(st.kept.Load()), now-time.Duration(st.keptSince.Load()))
 		for _, b := range st.frames[:st.nframes] {
-			bytes += len(b.data)
+			if s.carrierInUse { // else they are sent at once
+				add(st, 0, len(b.data), stuck)
+			}
 		}
-		add(st, own, bytes, blocked)
 	}
-	if blocked >= budget.BlockedAfter {
-		all = append(all, budget.Holding{Item: blockedSession{s}, By: own, Bytes: rest, Waits: blocked})
+	if began := time.Duration(s.fillingSince.Load()); !s.carrierInUse || began != 0 {
+		stuck = now - cmp.Or(began, now)
+	}
+	if stuck >= budget.BlockedAfter && s.err == nil {
+		all = append(all, budget.Holding{By: s.config.Holder, Bytes: rest, Waits: stuck, Reclaim: s.endBlocked})
 	}
 	return all
 }
 
-// blockedSession is the frames that are being written to a carrier that takes nothing.
-type blockedSession struct{ *Session }
-
-// Reclaim ends the session.
-func (s blockedSession) Reclaim() {
+// endBlocked ends a session whose carrier takes nothing of what is being written, or brings no more of
+// a payload.
+func (s *Session) endBlocked() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.err == nil {
@@ -74,8 +84,8 @@ func (s blockedSession) Reclaim() {
 	}
 }
 
-// Reclaim resets the stream, and drops what it has received.
-func (st *Stream) Reclaim() {
+// reclaim resets the stream, and drops what it has received.
+func (st *Stream) reclaim() {
 	s := st.session
 	s.mu.Lock()
 	sink := st.sink

@@ -90,6 +90,36 @@ func TestBudget(t *testing.T) {
 			}()
 			return writing{accepted, failed}
 		}},
+		"has written as much as a buffer takes, and then nothing": {greedy: func(b *budgetBed) net.Conn {
+			opened, st := connect(b.T, b.client, b.server, "x")
+			st.SetShare(1)
+			go io.Copy(io.Discard, opened)
+			ctx, cancel := context.WithCancel(b.Context())
+			go func() { // as a relay does
+				io.Copy(io.Discard, struct{ io.Reader }{st})
+				cancel()
+			}()
+			go st.ReadFrom(&burst{ctx, 2 * (4<<10 - 12)})
+			return st
+		}},
+		"of messages that are half read": {greedy: func(b *budgetBed) net.Conn {
+			_, st := connect(b.T, b.client, b.server, "x")
+			st.SetShare(1)
+			go func() {
+				st.Keep(32 << 10)
+				st.Keep(64 << 10)
+				io.Copy(io.Discard, struct{ io.Reader }{st})
+				st.Keep(0)
+			}()
+			return st
+		}},
+		"half a payload": {greedy: func(b *budgetBed) net.Conn {
+			s, p := rawPeer(b, &mux.Config{Budget: &b.budget, DeadAfter: -1, Holder: "greedy"})
+			b.Cleanup(func() { s.Close() })
+			go io.Copy(io.Discard, p)
+			p.send(header(window, syn, 1, 0), header(data, 0, 1, 64<<10))
+			return accept(b, s)
+		}, more: 6 * 64 << 10, lost: true},
 		"not sent": {greedy: func(b *budgetBed) net.Conn {
 			st := b.blocked()
 			go st.Write(make([]byte, 250<<10))
@@ -115,7 +145,7 @@ func TestBudget(t *testing.T) {
 					all = append(all, tt.greedy(b))
 					synctest.Wait()
 					time.Sleep(time.Second)
-					if held, _ := budget.Held(&b.budget); held > 1<<20+tt.more {
+					if held := budget.Held(&b.budget); held > 1<<20+tt.more {
 						t.Errorf("%d: %d bytes are held, want %d at most", i, held, 1<<20+tt.more)
 					}
 					if _, err := up.Write([]byte("x")); err != nil {
@@ -129,6 +159,7 @@ func TestBudget(t *testing.T) {
 				if got, err := io.ReadFull(modest, make([]byte, small)); err != nil {
 					t.Errorf("who holds little has read %d bytes: %v", got, err)
 				}
+				all[0].SetReadDeadline(time.Now().Add(time.Second))
 				_, err := io.Copy(io.Discard, struct{ io.Reader }{all[0]})
 				var reset *mux.ResetError
 				var lost *mux.LostError
@@ -145,6 +176,21 @@ func TestBudget(t *testing.T) {
 			})
 		})
 	}
+}
+
+// burst is a Reader that fills one buffer, and then waits.
+type burst struct {
+	context.Context
+	left int
+}
+
+func (r *burst) Read(p []byte) (int, error) {
+	n := min(r.left, len(p))
+	if r.left -= n; n == 0 {
+		<-r.Done()
+		return 0, io.EOF
+	}
+	return n, nil
 }
 
 // writing is a stream whose WriteTo waits for the other side.
@@ -188,8 +234,8 @@ func TestBudgetOfNew(t *testing.T) {
 		for _, st := range all {
 			st.Close()
 		}
-		if held, sessions := budget.Held(&b.budget); held > 0 || sessions > 0 {
-			t.Errorf("%d bytes of %d sessions are left", held, sessions)
+		if held := budget.Held(&b.budget); held > 0 {
+			t.Errorf("%d bytes are left", held)
 		}
 	})
 }

@@ -156,7 +156,10 @@ func (s *Session) handleData(h header) error {
 		b := s.getBuffer(classFor(left))
 		b.w = min(left, len(b.data))
 		left -= b.w
-		if _, err := io.ReadFull(s.reader, b.data[:b.w]); err != nil {
+		s.fillingSince.Store(int64(s.now()))
+		_, err := io.ReadFull(s.reader, b.data[:b.w])
+		s.fillingSince.Store(0)
+		if err != nil {
 			s.putBuffer(b)
 			return newLostError(err)
 		}

@@ -35,7 +35,7 @@ type Config struct {
 	ProbeAfter, DeadAfter time.Duration
 
 	// Budget bounds the buffers of all sessions that share it: what was received and not
-	// read, and what was written and not sent. Nil: nothing does. Holder is who is on the other
+	// read, and what was written and not sent. Nil: that of the process. Holder is who is on the other
 	// side, for whom several sessions count as one; nil: only this one.
 	Budget *budget.Budget
 	Holder any
@@ -63,10 +63,11 @@ type Session struct {
 	reader       *bufio.Reader // nil while the carrier's Wait waits
 	streamOpened bool          // the frame has opened a stream
 
-	lastRead  atomic.Int64   // instant of the last byte from the carrier
-	bytesHeld atomic.Int64   // of buffers taken from the pools and not put back
-	done      chan struct{}  // closed when err is set
-	loops     sync.WaitGroup // the goroutines, and the call that closes the carrier
+	fillingSince atomic.Int64   // instant from which a payload has had a buffer, without being whole; zero: there is none
+	lastRead     atomic.Int64   // instant of the last byte from the carrier
+	bytesHeld    atomic.Int64   // of buffers taken from the pools and not put back
+	done         chan struct{}  // closed when err is set
+	loops        sync.WaitGroup // the goroutines, and the call that closes the carrier
 
 	mu                sync.Mutex // guards the fields below, and those of the streams
 	err               error
@@ -136,6 +137,8 @@ func newSession(carrier net.Conn, c *Config, client bool) *Session {
 	if c != nil {
 		s.config = *c
 	}
+	s.config.Budget = cmp.Or(s.config.Budget, &budget.Process)
+	s.config.Holder = cmp.Or(s.config.Holder, any(s))
 	if client {
 		s.nextID = 1
 	}

@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -23,7 +24,8 @@ type Stream struct {
 	session *Session
 	id      uint32
 
-	readMu, writeMu sync.Mutex // admit one Read and one Write at a time
+	readMu, writeMu sync.Mutex   // admit one Read and one Write at a time
+	kept, keptSince atomic.Int64 // bytes by Keep, or of the frame that ReadFrom has; an instant
 
 	// The fields below are guarded by the session's mu.
 	links         [listCount]listLink
@@ -41,7 +43,6 @@ type Stream struct {
 	direct      *directWriter // of a DeliverTo that waits; nil: none
 	frames      [2]*buffer
 	nframes     int
-	reserving   int // size of the frame with which ReadFrom waits for room
 
 	openedByPeer bool
 	handedOver   bool // it counts in the session's handedOver

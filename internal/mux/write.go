@@ -119,7 +119,7 @@ func (st *Stream) commitFrameLocked(b *buffer) error {
 // that moment, neither a deadline nor Close ends ReadFrom before the carrier takes
 // the bytes or the session ends.
 func (st *Stream) ReadFrom(r io.Reader) (int64, error) {
-	src := &frameReader{s: st.session, r: r, socket: newSocket(r), class: classSmall}
+	src := &frameReader{st: st, s: st.session, r: r, socket: newSocket(r), class: classSmall}
 	var total int64
 	for {
 		limit, err := st.waitWritable()
@@ -177,9 +177,9 @@ func (st *Stream) writeBuffer(b *buffer) error {
 	st.writeMu.Lock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	st.reserving = len(b.data)
+	st.setKept(len(b.data))
 	_, err := st.reserveRoomLocked(n, true)
-	st.reserving = 0
+	st.setKept(0)
 	st.writeMu.Unlock()
 	if err != nil {
 		s.putBuffer(b)
@@ -196,6 +196,7 @@ func (st *Stream) writeBuffer(b *buffer) error {
 
 // frameReader reads from a Reader into frames.
 type frameReader struct {
+	st     *Stream
 	s      *Session
 	r      io.Reader
 	socket *socket // nil: r.Read is called
@@ -224,7 +225,9 @@ func (src *frameReader) readBuffer(limit int) (*buffer, error) {
 	}
 	b := src.s.getFrame(src.class)
 	space := b.data[headerSize:]
+	src.st.setKept(len(b.data) - sizes[classSmall]) // the Reader may wait for long
 	n, err := src.r.Read(space[:min(limit, len(space))])
+	src.st.setKept(0)
 	if n < 0 || n > len(space) {
 		panic("mux: a Reader returned an invalid count")
 	}

@@ -10,7 +10,6 @@ import (
 	"net"
 	"os"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -32,7 +31,7 @@ const (
 	// connWindow is the connection's. It is given back when DATA arrives, not when
 	// a target has read it: a stream whose target is slow must not stop the others.
 	// Until a stream is let in, the connection has defaultWindow, and gets nothing
-	// back for data that is kept.
+	// back.
 	connWindow = 1 << 20
 	// earlyWindow is what a stream may send before it is let in. A client that has
 	// not seen our SETTINGS uses defaultWindow, the protocol's initial value.
@@ -83,7 +82,7 @@ const (
 // One goroutine reads frames and handles them (http2frames.go), one sends the queued
 // control frames, and each stream has a handler (http2stream.go). The handlers
 // write DATA themselves. Errors are as in RFC 9113, 5.4: an error of handleFrame is
-// a connection error, which ends all streams by GOAWAY; resetStream is a stream
+// a connection error, which ends all streams by GOAWAY; resetIDLocked is a stream
 // error, which sends RST_STREAM.
 //
 // A stranger, a client without a stream that was let in, may cost at most:
@@ -98,13 +97,12 @@ type http2Conn struct {
 	// writeMu keeps the frames of different goroutines apart. It is held while a
 	// write blocks, and is taken before mu.
 	writeMu sync.Mutex
-	writing atomic.Int64  // when the write under way began, by now; zero: there is none
 	wakeups chan struct{} // wakes sendLoop: there is a queue, or the connection has ended
 
 	mu            sync.Mutex // guards the fields below
 	queue         bytes.Buffer
-	sending       int           // memory of what is being written of the queue
-	queueHeld     int           // what countQueueLocked has counted
+	queueHeld     int           // what the Budget counts of it
+	flushedAt     time.Time     // when the queue was last empty
 	queued        *http2.Framer // into queue
 	encoder       *hpack.Encoder
 	encoded       bytes.Buffer
@@ -125,12 +123,11 @@ type http2Conn struct {
 	settingsSince time.Time
 	recvWindow    int       // what the client may send
 	consumed      int       // what it may send in addition once WINDOW_UPDATE says so
-	earlyBytes    int       // kept for streams before one is let in: see connWindow
 	grownBytes    int       // windows of streams beyond streamWindow
 	idleEnd       time.Time // when the connection ends that has no stream
 	settingsAcked bool      // the client has acknowledged our SETTINGS
 	admitted      bool
-	holder        budget.Holder // the client, once it is admitted
+	holder        any // the client, once it is admitted
 	draining      bool
 	err           error // why the connection has ended
 }
@@ -144,7 +141,7 @@ func (c *clientConn) serveHTTP2() {
 		idleEnd: c.deadline, streams: map[uint32]*http2Stream{}, sendWindow: defaultWindow, initialWindow: defaultWindow,
 		recvWindow: defaultWindow, waiting: map[*http2Stream]struct{}{}, blocked: map[*http2Stream]struct{}{},
 	}
-	h.handlerRoom = sync.NewCond(&h.mu)
+	h.holder, h.handlerRoom = h, sync.NewCond(&h.mu)
 	h.queued = http2.NewFramer(&h.queue, nil)
 	h.encoder = hpack.NewEncoder(&h.encoded)
 	r := bufio.NewReaderSize(io.MultiReader(bytes.NewReader(c.early), c.conn), 16<<10)
@@ -179,18 +176,21 @@ func (h *http2Conn) readFrames(r io.Reader) error {
 	if string(hello) != http2.ClientPreface {
 		return http2.ConnectionError(http2.ErrCodeProtocol)
 	}
-	h.queueFrames(func(f *http2.Framer) {
-		f.WriteSettings(
-			http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: maxStreams},
-			http2.Setting{ID: http2.SettingInitialWindowSize, Val: earlyWindow},
-			http2.Setting{ID: http2.SettingMaxHeaderListSize, Val: h.framer.MaxHeaderListSize})
-	})
+	h.mu.Lock()
+	h.queued.WriteSettings(
+		http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: maxStreams},
+		http2.Setting{ID: http2.SettingInitialWindowSize, Val: earlyWindow},
+		http2.Setting{ID: http2.SettingMaxHeaderListSize, Val: h.framer.MaxHeaderListSize})
+	h.wakeSender()
+	h.mu.Unlock()
 	for first := true; ; first = false {
 		f, err := h.framer.ReadFrame()
 		var stream http2.StreamError
 		switch {
 		case errors.As(err, &stream):
-			h.resetStream(stream.StreamID, stream.Code)
+			h.mu.Lock()
+			h.resetIDLocked(stream.StreamID, stream.Code)
+			h.mu.Unlock()
 			continue
 		case errors.Is(err, http2.ErrFrameTooLarge):
 			return http2.ConnectionError(http2.ErrCodeFrameSize)
@@ -222,6 +222,7 @@ func (h *http2Conn) closeWith(err error) {
 	for _, st := range h.streams {
 		st.failLocked(h.err)
 	}
+	budget.Add(h.g.budget(), -h.queueHeld)
 	h.mu.Unlock()
 	h.raw.SetWriteDeadline(time.Now().Add(lingerTime))
 	if h.flushQueue() == nil && (errors.Is(err, os.ErrDeadlineExceeded) || code != http2.ErrCodeNo) {
@@ -230,10 +231,6 @@ func (h *http2Conn) closeWith(err error) {
 	h.raw.Close()
 	h.wakeSender()
 	h.wg.Wait()
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.queue = bytes.Buffer{}
-	h.countQueueLocked()
 }
 
 // resetStreams sends RST_STREAM for all streams before the connection is cut. After
@@ -268,13 +265,6 @@ func (h *http2Conn) startDrain() {
 	}
 }
 
-// handlerStartedLocked counts a handler. While there is one, reads have no deadline.
-func (h *http2Conn) handlerStartedLocked() {
-	if h.handlers++; h.handlers == 1 {
-		h.raw.SetReadDeadline(time.Time{})
-	}
-}
-
 func (h *http2Conn) handlerDone(s *http2Stream) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -294,15 +284,7 @@ func (h *http2Conn) handlerDone(s *http2Stream) {
 	h.raw.SetReadDeadline(h.idleEnd)
 }
 
-// queueFrames queues frames. They are sent in this order, and before DATA that is
-// written later.
-func (h *http2Conn) queueFrames(write func(*http2.Framer)) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	write(h.queued)
-	h.wakeSender()
-}
-
+// wakeSender has what is queued sent, in this order, and before DATA that is written later.
 func (h *http2Conn) wakeSender() {
 	select {
 	case h.wakeups <- struct{}{}:
@@ -336,18 +318,11 @@ func (h *http2Conn) flushQueue() error {
 func (h *http2Conn) flushQueueLocked() error {
 	h.mu.Lock()
 	b := h.queue.Bytes()
-	h.queue, h.sending = bytes.Buffer{}, cap(b)
-	h.countQueueLocked()
+	h.queue, h.flushedAt = bytes.Buffer{}, time.Now()
 	h.mu.Unlock()
 	if len(b) == 0 {
 		return nil
 	}
-	h.writing.Store(h.now())
 	_, err := h.conn.Write(b)
-	h.writing.Store(0)
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.sending = 0
-	h.countQueueLocked()
 	return err
 }

@@ -13,42 +13,45 @@ import (
 
 // handleFrame handles a frame. An error is a connection error.
 func (h *http2Conn) handleFrame(f http2.Frame) error {
-	if err := h.dispatchFrame(f); err != nil {
-		return err
-	}
+	budget.Keep(h.g.budget())
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if err := h.dispatchFrameLocked(f); err != nil {
+		return err
+	}
 	most := maxQueue
 	if !h.admitted {
 		most = earlyQueue
 	}
-	h.countQueueLocked()
+	held := 4 * h.queue.Len() // a Buffer may double, and as much is being written
+	budget.Add(h.g.budget(), held-h.queueHeld)
+	h.queueHeld = held
 	if h.queue.Len() > most || h.refusals > maxRefused && !h.admitted {
 		return http2.ConnectionError(http2.ErrCodeEnhanceYourCalm)
 	}
 	return nil
 }
 
-func (h *http2Conn) dispatchFrame(f http2.Frame) error {
+func (h *http2Conn) dispatchFrameLocked(f http2.Frame) error {
 	switch f := f.(type) {
 	case *http2.MetaHeadersFrame:
-		return h.handleHeaders(f)
+		return h.handleHeadersLocked(f)
 	case *http2.DataFrame:
-		return h.handleData(f)
+		return h.handleDataLocked(f)
 	case *http2.RSTStreamFrame:
-		return h.handleReset(f)
+		return h.handleResetLocked(f)
 	case *http2.WindowUpdateFrame:
-		return h.handleWindowUpdate(f)
+		return h.handleWindowUpdateLocked(f)
 	case *http2.SettingsFrame:
-		return h.handleSettings(f)
+		return h.handleSettingsLocked(f)
 	case *http2.PingFrame:
 		if !f.IsAck() {
-			data := f.Data
-			h.queueFrames(func(w *http2.Framer) { w.WritePing(true, data) })
+			h.queued.WritePing(true, f.Data)
+			h.wakeSender()
 		}
 	case *http2.PriorityFrame:
 		if f.StreamDep == f.StreamID {
-			h.resetStream(f.StreamID, http2.ErrCodeProtocol)
+			h.resetIDLocked(f.StreamID, http2.ErrCodeProtocol)
 		}
 	case *http2.PushPromiseFrame:
 		return http2.ConnectionError(http2.ErrCodeProtocol)
@@ -56,11 +59,9 @@ func (h *http2Conn) dispatchFrame(f http2.Frame) error {
 	return nil
 }
 
-// handleHeaders begins a stream (RFC 9113, 5.1.1): the client's have odd identifiers
+// handleHeadersLocked begins a stream (RFC 9113, 5.1.1): the client's have odd identifiers
 // that grow. A refused stream counts as begun, too: frames for it may be under way.
-func (h *http2Conn) handleHeaders(f *http2.MetaHeadersFrame) error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+func (h *http2Conn) handleHeadersLocked(f *http2.MetaHeadersFrame) error {
 	switch {
 	case f.StreamID%2 == 0:
 		return http2.ConnectionError(http2.ErrCodeProtocol)
@@ -109,7 +110,9 @@ func (h *http2Conn) startHandlerLocked(f *http2.MetaHeadersFrame, request *conne
 	s.recvWindow = s.window
 	s.cond.L = &h.mu
 	h.streams[s.id] = s
-	h.handlerStartedLocked()
+	if h.handlers++; h.handlers == 1 {
+		h.raw.SetReadDeadline(time.Time{}) // while there is a handler
+	}
 	h.wg.Go(func() {
 		defer h.handlerDone(s)
 		defer cancel(nil)
@@ -181,10 +184,7 @@ func isWellFormed(f *http2.MetaHeadersFrame) bool {
 	return true
 }
 
-func (h *http2Conn) handleData(f *http2.DataFrame) error {
-	budget.Keep(h.g.budget())
-	h.mu.Lock()
-	defer h.mu.Unlock()
+func (h *http2Conn) handleDataLocked(f *http2.DataFrame) error {
 	n := int(f.Length) // padding counts (RFC 9113, 6.9.1)
 	if h.recvWindow -= n; h.recvWindow < 0 {
 		return http2.ConnectionError(http2.ErrCodeFlowControl)
@@ -212,7 +212,7 @@ func (h *http2Conn) handleData(f *http2.DataFrame) error {
 // steps of a quarter of the window.
 func (h *http2Conn) returnCreditLocked(n int) {
 	h.consumed += n
-	if h.consumed == 0 || h.consumed < h.recvWindow/4 {
+	if !h.admitted || h.consumed == 0 || h.consumed < h.recvWindow/4 {
 		return
 	}
 	h.queued.WriteWindowUpdate(0, uint32(h.consumed))
@@ -221,11 +221,9 @@ func (h *http2Conn) returnCreditLocked(n int) {
 	h.wakeSender()
 }
 
-// handleReset handles RST_STREAM (RFC 9113, 6.4). For a stream that was never begun
+// handleResetLocked handles RST_STREAM (RFC 9113, 6.4). For a stream that was never begun
 // it is a connection error.
-func (h *http2Conn) handleReset(f *http2.RSTStreamFrame) error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+func (h *http2Conn) handleResetLocked(f *http2.RSTStreamFrame) error {
 	st := h.streams[f.StreamID]
 	switch {
 	case st != nil:
@@ -236,10 +234,8 @@ func (h *http2Conn) handleReset(f *http2.RSTStreamFrame) error {
 	return nil
 }
 
-// resetStream ends a stream for an error of the client (RFC 9113, 5.4.2).
-func (h *http2Conn) resetStream(id uint32, code http2.ErrCode) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+// resetIDLocked ends a stream for an error of the client (RFC 9113, 5.4.2).
+func (h *http2Conn) resetIDLocked(id uint32, code http2.ErrCode) {
 	if st := h.streams[id]; st != nil {
 		h.resetStreamLocked(st, code)
 		return
@@ -268,9 +264,7 @@ func (h *http2Conn) queueResetLocked(id uint32, code http2.ErrCode) {
 
 func (h *http2Conn) wasReset(id uint32) bool { return slices.Contains(h.resets[:], id) }
 
-func (h *http2Conn) handleWindowUpdate(f *http2.WindowUpdateFrame) error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+func (h *http2Conn) handleWindowUpdateLocked(f *http2.WindowUpdateFrame) error {
 	if f.StreamID == 0 {
 		if h.sendWindow += int64(f.Increment); h.sendWindow > maxWindow {
 			return http2.ConnectionError(http2.ErrCodeFlowControl)
@@ -311,11 +305,9 @@ func (h *http2Conn) settingsAckedLocked() {
 	}
 }
 
-// handleSettings takes SETTINGS, and does no work for each stream at each entry: a frame has
+// handleSettingsLocked takes SETTINGS, and does no work for each stream at each entry: a frame has
 // room for 2,700.
-func (h *http2Conn) handleSettings(f *http2.SettingsFrame) error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+func (h *http2Conn) handleSettingsLocked(f *http2.SettingsFrame) error {
 	if f.IsAck() {
 		h.settingsAckedLocked()
 		return nil

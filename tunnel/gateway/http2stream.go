@@ -40,7 +40,7 @@ type http2Stream struct {
 	// h.mu guards the fields below, and is the lock of cond.
 	cond        sync.Cond
 	received    chunkList
-	takenAt     time.Time // when the target last took something, or the first of what waits came
+	takenAt     time.Time // when the target last took something
 	window      int       // what the client may send that nobody has read
 	recvWindow  int       // what it may send now
 	consumed    int       // what it may send in addition once WINDOW_UPDATE says so
@@ -64,10 +64,7 @@ func (s *http2Stream) failLocked(err error) {
 	if s.err == nil {
 		s.err = err
 	}
-	if n := s.received.dropAll(); !s.h.admitted {
-		s.h.earlyBytes -= n
-		s.h.returnCreditLocked(n)
-	}
+	s.received.dropAll()
 	delete(s.h.streams, s.id)
 	s.cond.Broadcast()
 	s.cancel(err)
@@ -98,17 +95,12 @@ func (s *http2Stream) waitReadableLocked() error {
 func (s *http2Stream) receivedLocked(f *http2.DataFrame) {
 	n, padding := len(f.Data()), int(f.Length)-len(f.Data())
 	s.recvWindow -= n + padding
-	if s.received.held == 0 {
-		s.takenAt = time.Now()
-	}
 	if s.h.admitted {
 		s.received.appendData(f.Data())
-		s.h.returnCreditLocked(n + padding)
 	} else {
 		s.received.appendEarly(f.Data())
-		s.h.earlyBytes += n
-		s.h.returnCreditLocked(padding)
 	}
+	s.h.returnCreditLocked(n + padding)
 	s.returnCreditLocked(padding)
 	s.endReceived = f.StreamEnded()
 	s.forgetIfEndedLocked()
@@ -120,7 +112,7 @@ func (s *http2Stream) receivedLocked(f *http2.DataFrame) {
 func (s *http2Stream) returnCreditLocked(n int) {
 	s.consumed += n
 	s.taken += int64(n)
-	if !s.admitted || s.endReceived || s.consumed < s.window/4 {
+	if s.err != nil || !s.admitted || s.endReceived || s.consumed < s.window/4 {
 		return
 	}
 	if more := largeWindow - s.window; !s.large && s.taken >= largeAfter && s.h.grownBytes+more <= maxGrown {
@@ -239,9 +231,7 @@ func (s *http2Stream) writeData(p []byte) error {
 		if err != nil {
 			return err
 		}
-		h.writing.Store(h.now())
 		err = h.framer.WriteData(s.id, false, p)
-		h.writing.Store(0)
 	}
 	if err != nil {
 		h.raw.Close() // read sees it, and the other streams
@@ -300,7 +290,7 @@ func (s *http2Stream) SetReadDeadline(time.Time) error { return os.ErrNoDeadline
 
 // SetWriteDeadline is for package mux: if a Budget needs what a write waits with, the write has to end.
 func (s *http2Stream) SetWriteDeadline(time.Time) error {
-	s.Reclaim()
+	s.reclaim()
 	return nil
 }
 
@@ -376,14 +366,11 @@ func (c *chunkList) takeFirst() *chunk {
 	return first
 }
 
-// dropAll removes all data, and returns how much that was.
-func (c *chunkList) dropAll() (n int) {
+// dropAll removes all data.
+func (c *chunkList) dropAll() {
 	for !c.isEmpty() {
-		first := c.takeFirst()
-		n += len(first.b)
-		c.release(first)
+		c.release(c.takeFirst())
 	}
-	return n
 }
 
 // serve is the handler of a stream. It is given the request or the error of its
@@ -435,13 +422,12 @@ func (h *http2Conn) admitConnection(client string) error {
 		return err
 	}
 	h.leavePending()
-	if h.holder.Of = h; client != "" {
-		h.holder.Of = client
+	if client != "" {
+		h.holder = client
 	}
 	h.admitted = true // the limits for strangers end
 	h.handlerRoom.Signal()
-	h.returnCreditLocked(h.earlyBytes + connWindow - defaultWindow)
-	h.earlyBytes = 0
+	h.returnCreditLocked(connWindow - defaultWindow)
 	return nil
 }
 

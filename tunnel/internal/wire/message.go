@@ -254,7 +254,7 @@ func Read(r io.Reader, limit int) (*Message, error) {
 }
 
 // readBody reads n bytes. The header may claim any n, so the buffer grows only
-// as bytes arrive: it doubles whenever it is full.
+// as bytes arrive: it doubles whenever it is full. A stream's Keep counts it until it is whole.
 func readBody(r io.Reader, n int) ([]byte, error) {
 	body := make([]byte, min(n, firstAllocation))
 	for have := 0; ; {
@@ -264,6 +264,10 @@ func readBody(r io.Reader, n int) ([]byte, error) {
 		}
 		if have += m; have == n || err != nil {
 			return body, err
+		}
+		if k, ok := r.(interface{ Keep(int) }); ok {
+			k.Keep(min(n, 2*have))
+			defer k.Keep(0)
 		}
 		larger := make([]byte, min(n, 2*have))
 		copy(larger, body)

@@ -9,12 +9,8 @@ import (
 	"time"
 )
 
-// Budget bounds the bytes that wait in the Servers, Agents and Gateways that share it: nobody has
-// read them yet, or the other end of a connection has not taken them. If there are more, streams are
-// reset: with CodeBudget of package tunnel, or ENHANCE_YOUR_CALM of HTTP/2. Only a client, an agent
-// or a replica with more than an equal part loses streams: first those that nobody reads, and of these
-// first those of who has most. A session or a connection ends if it holds much by itself and its
-// other end has taken or sent nothing for 5 seconds. Share a Budget before its first use, and do not copy it.
+// Budget is what tunnel.Budget says. Streams are reset with CodeBudget of package tunnel, or with
+// ENHANCE_YOUR_CALM of HTTP/2.
 type Budget struct {
 	// Bytes is how many that may be. Zero means 256 MiB.
 	Bytes int64
@@ -23,15 +19,16 @@ type Budget struct {
 
 	members sync.Map // of Member
 
-	reclaiming sync.Mutex // guards the field below
-	inVain     time.Time  // when reclaim last found too little
+	inVain     atomic.Bool // the last reclaim has found too little
+	reclaiming sync.Mutex  // guards the field below
+	triedAt    time.Time   // when that was
 }
 
 // Process is the Budget of all that have none.
 var Process Budget
 
-// Member is what holds bytes. Its locks may be held while Enter, Leave and Add are called, and not while
-// Keep or Reclaim is.
+// Member is what holds bytes. Its locks may be held while Enter, Leave and Add are called, and
+// not while Keep or Reclaim is.
 type Member interface {
 	// AppendHoldings appends what can be reclaimed, and is not about to be put back anyway.
 	AppendHoldings(all []Holding) []Holding
@@ -71,8 +68,8 @@ func Enter(b *Budget, m Member) { b.members.Store(m, nil) }
 // Leave removes a member.
 func Leave(b *Budget, m Member) { b.members.Delete(m) }
 
-// Keep is called without a lock before more is held. Close to the bound it begins to reclaim, and
-// only beyond it the caller waits: a flood must not stop what others receive.
+// Keep is called before more is held. Close to the bound it begins to reclaim, and only beyond
+// it the caller waits, if that helps: a flood must not stop what others receive.
 func Keep(b *Budget) {
 	if !b.isNearBound() {
 		return
@@ -80,7 +77,7 @@ func Keep(b *Budget) {
 	if b.reclaiming.TryLock() {
 		go b.reclaim()
 	}
-	if b.held.Load() > b.limit() {
+	if b.held.Load() > b.limit() && !b.inVain.Load() {
 		b.reclaiming.Lock()
 		b.reclaim()
 	}
@@ -92,7 +89,7 @@ func Keep(b *Budget) {
 // with most go first: the largest, and of equals the oldest. It unlocks reclaiming.
 func (b *Budget) reclaim() {
 	defer b.reclaiming.Unlock()
-	if !b.isNearBound() || time.Since(b.inVain) < pause {
+	if !b.isNearBound() || b.inVain.Load() && time.Since(b.triedAt) < pause {
 		return
 	}
 	var all []Holding
@@ -120,7 +117,6 @@ func (b *Budget) reclaim() {
 			h.Reclaim()
 		}
 	}
-	if b.isNearBound() {
-		b.inVain = time.Now()
-	}
+	b.triedAt = time.Now()
+	b.inVain.Store(b.isNearBound())
 }

@@ -21,8 +21,8 @@ func (s *Session) leaveBudgetLocked() {
 	}
 }
 
-// Keep counts n bytes of memory that the stream's owner has for what it reads, instead of those
-// of the last call.
+// Keep counts n bytes of memory that the stream's owner has for what it reads, instead of
+// those of the last call.
 func (st *Stream) Keep(n int) {
 	budget.Keep(st.session.config.Budget)
 	st.session.holdMore(n - int(st.kept.Load()))
@@ -34,8 +34,9 @@ func (st *Stream) setKept(n int) {
 	st.kept.Store(int64(n))
 }
 
-// AppendHoldings makes the session a member of its Budget. The holder is a share, whose clients or
-// targets don't read, or the other end of the session, if there is no share or that end doesn't read.
+// AppendHoldings makes the session a member of its Budget. The holder is a share, whose clients
+// or targets don't read, or the other end of the session, if there is no share or that end
+// doesn't read.
 func (s *Session) AppendHoldings(all []budget.Holding) []budget.Holding {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -74,8 +75,8 @@ func (s *Session) AppendHoldings(all []budget.Holding) []budget.Holding {
 	return all
 }
 
-// endBlocked ends a session whose carrier takes nothing of what is being written, or brings no more of
-// a payload.
+// endBlocked ends a session whose carrier takes nothing of what is being written, or brings no
+// more of a payload.
 func (s *Session) endBlocked() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -63,7 +63,7 @@ type Session struct {
 	reader       *bufio.Reader // nil while the carrier's Wait waits
 	streamOpened bool          // the frame has opened a stream
 
-	fillingSince atomic.Int64   // instant from which a payload has had a buffer, without being whole; zero: there is none
+	fillingSince atomic.Int64   // instant when a buffer was made for a payload; zero: all of it has come
 	lastRead     atomic.Int64   // instant of the last byte from the carrier
 	bytesHeld    atomic.Int64   // of buffers taken from the pools and not put back
 	done         chan struct{}  // closed when err is set

@@ -288,7 +288,8 @@ func (s *http2Stream) RemoteAddr() net.Addr { return s.h.raw.RemoteAddr() }
 func (s *http2Stream) SetDeadline(time.Time) error     { return os.ErrNoDeadline }
 func (s *http2Stream) SetReadDeadline(time.Time) error { return os.ErrNoDeadline }
 
-// SetWriteDeadline is for package mux: if a Budget needs what a write waits with, the write has to end.
+// SetWriteDeadline is for package mux: if a Budget needs what a write waits with, the write
+// has to end.
 func (s *http2Stream) SetWriteDeadline(time.Time) error {
 	s.reclaim()
 	return nil
@@ -405,14 +406,14 @@ func (s *http2Stream) authorize(ctx context.Context, v *clientRequest, request *
 	if err := v.authorize(ctx, s.h.credentialsFor(request)); err != nil {
 		return err
 	}
-	if err := s.h.admitConnection(v.request.Client.Name); err != nil {
+	if err := s.h.admitConnection(v.request.Client); err != nil {
 		return v.recordFailure(PhaseLimit, err)
 	}
 	return nil
 }
 
 // admitConnection counts the connection for MaxConns when its first stream is let in.
-func (h *http2Conn) admitConnection(client string) error {
+func (h *http2Conn) admitConnection(client Identity) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.request.counted {
@@ -422,7 +423,7 @@ func (h *http2Conn) admitConnection(client string) error {
 		return err
 	}
 	h.leavePending()
-	if client != "" {
+	if client.Name != "" {
 		h.holder = client
 	}
 	h.admitted = true // the limits for strangers end

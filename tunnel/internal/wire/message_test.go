@@ -74,3 +74,30 @@ func FuzzMessage(f *testing.F) {
 		}
 	})
 }
+
+// keptReader is half a message, and notes what Keep was told.
+type keptReader struct {
+	io.Reader
+	most, last int
+}
+
+func (r *keptReader) Keep(n int) { r.most, r.last = max(r.most, n), n }
+
+// TestReadKeeps: the memory for a message is counted as it grows, and until it is read. One that a
+// buffer of a connection holds, and one that only claims to be long, are not.
+func TestReadKeeps(t *testing.T) {
+	for _, tt := range []struct{ claims, come, most int }{
+		{claims: 1 << 20, come: 4<<10 - 1, most: 0},
+		{claims: 1 << 20, come: 4 << 10, most: 8 << 10},
+		{claims: 1 << 20, come: 600 << 10, most: 1 << 20},
+		{claims: 5 << 10, come: 5 << 10, most: 5 << 10},
+		{claims: 4 << 10, come: 4 << 10, most: 0},
+	} {
+		b := wire.New(1).AddBytes(wire.TagData, make([]byte, tt.claims-6)).Encode()
+		r := &keptReader{Reader: bytes.NewReader(b[:6+tt.come])}
+		_, err := wire.Read(r, wire.MaxBody)
+		if (err == nil) != (tt.come == tt.claims) || r.most != tt.most || r.last != 0 {
+			t.Errorf("%d of %d bytes: kept %d, in the end %d, %v; want %d, in the end none", tt.come, tt.claims, r.most, r.last, err, tt.most)
+		}
+	}
+}

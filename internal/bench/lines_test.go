@@ -40,7 +40,7 @@ func packets(kbit float64, ms int, percent float64) line {
 func (l line) measureStreams(b *bed, streams int) {
 	b.ReportMetric(0, "ns/op")
 	queue := time.Duration(float64(l.queueBytes()) / l.bytesPerSecond() * float64(time.Second))
-	args := SteadyArgs{Addr: b.front, Streams: streams, After: 2*time.Second + queue + 10*l.RoundTrip, For: max(8*time.Second, 3*queue/2)}
+	args := SteadyArgs{Addr: b.front, Streams: streams, After: 2*time.Second + queue + 20*l.RoundTrip, For: max(8*time.Second, 3*queue/2, 40*l.RoundTrip)}
 	var got Steady
 	b.call(b.client, "Steady", args, &got)
 	b.ReportMetric(float64(got.Bytes)*8/1e3/got.Took.Seconds(), "kbit/s")

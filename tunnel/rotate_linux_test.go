@@ -1,12 +1,16 @@
 package tunnel_test
 
 import (
+	"context"
+	"crypto/tls"
+	"io"
 	"net"
 	"testing"
 	"time"
 
 	"github.com/causewayproject/causeway/dialer"
 	"github.com/causewayproject/causeway/internal/test/dnstest"
+	"github.com/causewayproject/causeway/internal/test/pki"
 	"github.com/causewayproject/causeway/internal/test/proxytest"
 	"github.com/causewayproject/causeway/tunnel"
 )
@@ -38,12 +42,23 @@ func TestAgentTriesEachAddress(t *testing.T) {
 		a.HandshakeTimeout, a.FirstBackoff, a.MaxBackoff = time.Second, time.Millisecond, time.Millisecond
 		return a
 	}
-	t.Run("the first is silent", func(t *testing.T) {
-		_, l, port := listenPair(t)
-		b := newBed(t, &tunnel.Server{})
-		b.serveAlso(l)
-		b.agent(quick(&tunnel.Agent{Servers: []string{"server.test:" + port}, Dial: twoAddresses.DialContext}))
-	})
+	for name, answer := range map[string]func(net.Conn){
+		"the first is silent":             func(conn net.Conn) { io.Copy(io.Discard, conn) },
+		"the first hangs up":              func(net.Conn) {},
+		"the first reads, and hangs up":   func(conn net.Conn) { conn.Read(make([]byte, 100)) },
+		"the first speaks HTTP":           func(conn net.Conn) { io.WriteString(conn, "HTTP/1.1 503 Service Unavailable\r\n\r\n") },
+		"the first is another's TLS":      func(conn net.Conn) { tls.Server(conn, pki.ServerTLS()).Handshake() },
+		"the first begins, and is silent": func(conn net.Conn) { io.WriteString(conn, "\x16\x03\x03\x00"); io.Copy(io.Discard, conn) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			first, l, port := listenPair(t)
+			strange := proxytest.Serve(first, func(_ context.Context, conn net.Conn) { answer(conn) })
+			defer strange.Close()
+			b := newBed(t, &tunnel.Server{})
+			b.serveAlso(l)
+			b.agent(quick(&tunnel.Agent{Servers: []string{"server.test:" + port}, Dial: twoAddresses.DialContext}))
+		})
+	}
 	t.Run("the first proxy is silent", func(t *testing.T) {
 		_, l, port := listenPair(t)
 		proxy := proxytest.Serve(l, (&proxytest.HTTP{}).Handle)

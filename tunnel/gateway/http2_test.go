@@ -212,22 +212,52 @@ func TestHTTP2SharedWindow(t *testing.T) {
 
 // TestHTTP2RefusedByLimit: a connection all of whose streams limits refuse keeps no place.
 func TestHTTP2RefusedByLimit(t *testing.T) {
-	b := newH2Bed(t, func(g *gateway.Gateway) {
-		g.HandshakeTimeout = time.Second
-		g.Dial = func(context.Context, gateway.Request) (net.Conn, error) { return nil, limited{errors.New("too many")} }
-	})
-	w := newH2Wire(b)
-	w.conn.SetReadDeadline(time.Now().Add(time.Minute))
-	w.headers(1, ":method", "CONNECT", ":authority", "a:1")
-	if got := next[*http2.MetaHeadersFrame](w).PseudoValue("status"); got != "429" {
-		t.Fatalf("got %s, want 429", got)
+	for name, ask := range map[string]func(w *h2wire) (streams int){
+		"one": func(w *h2wire) int { return connectOne(w, 1, "a:1") },
+		"several, one after the other": func(w *h2wire) (n int) {
+			for n < 20 {
+				n += connectOne(w, uint32(2*n+1), "a:1")
+				next[*http2.MetaHeadersFrame](w)
+			}
+			return 0
+		},
+		"several at once": func(w *h2wire) (n int) {
+			for n < 20 {
+				n += connectOne(w, uint32(2*n+1), "a:1")
+			}
+			return n
+		},
+		"one with data": func(w *h2wire) int {
+			defer w.WriteData(1, true, []byte("x"))
+			return connectOne(w, 1, "a:1")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newH2Bed(t, func(g *gateway.Gateway) {
+				g.HandshakeTimeout = time.Second
+				g.Dial = func(context.Context, gateway.Request) (net.Conn, error) { return nil, limited{errors.New("too many")} }
+			})
+			w := newH2Wire(b)
+			w.conn.SetReadDeadline(time.Now().Add(time.Minute))
+			for range ask(w) {
+				if got := next[*http2.MetaHeadersFrame](w).PseudoValue("status"); got != "429" {
+					t.Fatalf("got %s, want 429", got)
+				}
+			}
+			if f := next[*http2.GoAwayFrame](w); f.ErrCode != http2.ErrCodeNo {
+				t.Errorf("got %v, want GOAWAY", f)
+			}
+			if _, err := io.Copy(io.Discard, w.conn); err != nil {
+				t.Errorf("got %v, want the end of the connection", err)
+			}
+		})
 	}
-	if f := next[*http2.GoAwayFrame](w); f.ErrCode != http2.ErrCodeNo {
-		t.Errorf("got %v, want GOAWAY", f)
-	}
-	if _, err := io.Copy(io.Discard, w.conn); err != nil {
-		t.Errorf("got %v, want the end of the connection", err)
-	}
+}
+
+// connectOne asks for one stream.
+func connectOne(w *h2wire, id uint32, address string) int {
+	w.headers(id, ":method", "CONNECT", ":authority", address)
+	return 1
 }
 
 // BenchmarkHTTP2Settings: one operation is a frame of 2,700 settings, beside streams whose

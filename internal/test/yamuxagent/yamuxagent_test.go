@@ -195,7 +195,6 @@ func TestHalfClose(t *testing.T) {
 
 // TestBurst: yamux resets what comes when 256 streams wait to be accepted.
 func TestBurst(t *testing.T) {
-	const dials = 950
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -212,19 +211,21 @@ func TestBurst(t *testing.T) {
 	}()
 	s := startServer(t)
 	s.startAgent(t, l.Addr().String())
-	failed := make(chan error, dials)
-	for range dials {
-		go func() {
-			conn, err := s.Dialer(cluster).DialContext(t.Context(), "tcp", l.Addr().String())
-			if err == nil {
-				defer conn.Close()
+	for _, dials := range []int{200, 256, 257, 950} {
+		failed := make(chan error, dials)
+		for range dials {
+			go func() {
+				conn, err := s.Dialer(cluster).DialContext(t.Context(), "tcp", l.Addr().String())
+				if err == nil {
+					defer conn.Close()
+				}
+				failed <- err
+			}()
+		}
+		for range dials {
+			if err := <-failed; err != nil {
+				t.Errorf("got %v, want all %d to be dialed", err, dials)
 			}
-			failed <- err
-		}()
-	}
-	for range dials {
-		if err := <-failed; err != nil {
-			t.Errorf("got %v, want all %d to be dialed", err, dials)
 		}
 	}
 }

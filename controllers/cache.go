@@ -72,7 +72,7 @@ func (c ownCaches) scopeOf(namespace string) string {
 // addCache adds a cache of a namespace, "" for all, to the manager, which starts it
 // before its controllers, and waits until it is filled.
 func (c ownCaches) addCache(mgr manager.Manager, namespace string, opts cache.Options) error {
-	opts.HTTPClient, opts.Scheme, opts.Mapper, opts.NewInformer = mgr.GetHTTPClient(), mgr.GetScheme(), mgr.GetRESTMapper(), newPagedInformer
+	opts.HTTPClient, opts.Scheme, opts.Mapper, opts.NewInformer = takeTurns(mgr.GetHTTPClient(), decoding), mgr.GetScheme(), mgr.GetRESTMapper(), newPagedInformer
 	if namespace != metav1.NamespaceAll {
 		opts.DefaultNamespaces = map[string]cache.Config{namespace: {}}
 	}

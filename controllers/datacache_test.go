@@ -2,11 +2,14 @@ package controllers_test
 
 import (
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"path"
 	"runtime"
 	"strconv"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -143,4 +146,52 @@ func TestPages(t *testing.T) {
 	b.Until(t, "all routes", func() bool { return b.Wrote("PATCH clusters") == clusters })
 	b.Gap(func() { b.Set("clusters", cluster("c3", "another", route("p1:1"))) })
 	b.Until(t, "a list after a gap", func() bool { return b.Wrote("PATCH clusters") == clusters+1 })
+}
+
+type transportFunc func(*http.Request) (*http.Response, error)
+
+func (f transportFunc) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// TestDecodingTakesTurns: what one watch has brought is decoded before another one's is read.
+func TestDecodingTakesTurns(t *testing.T) {
+	for _, tt := range []struct {
+		name, query string
+		next        func(first io.ReadCloser) // of the first watch, after a second
+		want        time.Duration             // until the other one has its object
+	}{
+		{"the next is read", "?watch=true", func(first io.ReadCloser) { go first.Read(make([]byte, 1)) }, time.Second},
+		{"it ends", "?watch=1", func(first io.ReadCloser) { first.Close() }, time.Second},
+		{"its reader hangs", "?watch=true", func(io.ReadCloser) {}, 2 * time.Second},
+		{"no watch", "?limit=8", func(io.ReadCloser) {}, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				client := controllers.TakeTurns(&http.Client{Transport: transportFunc(func(*http.Request) (*http.Response, error) {
+					near, far := net.Pipe()
+					go far.Write([]byte("x"))
+					t.Cleanup(func() { far.Close() })
+					return &http.Response{StatusCode: http.StatusOK, Body: near}, nil
+				})})
+				open := func() io.ReadCloser {
+					resp, err := client.Get("http://a/b" + tt.query)
+					if err != nil {
+						t.Fatal(err)
+					}
+					t.Cleanup(func() { resp.Body.Close() })
+					return resp.Body
+				}
+				first, second := open(), open()
+				began := time.Now()
+				io.ReadFull(first, make([]byte, 1))
+				go func() {
+					time.Sleep(time.Second)
+					tt.next(first)
+				}()
+				if _, err := io.ReadFull(second, make([]byte, 1)); err != nil || time.Since(began) != tt.want {
+					t.Errorf("got %v after %v, want the object after %v", err, time.Since(began), tt.want)
+				}
+				time.Sleep(time.Second)
+			})
+		})
+	}
 }

@@ -3,6 +3,7 @@ package controllers
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 	"time"
 
@@ -131,3 +132,6 @@ func NewTrim(most int) (trim func(any) (any, error), held func(namespace string)
 		return k.held[namespace]
 	}
 }
+
+// TakeTurns returns a client whose watches take turns.
+func TakeTurns(client *http.Client) *http.Client { return takeTurns(client, make(chan struct{}, 1)) }

@@ -13,8 +13,7 @@ import (
 	toolscache "k8s.io/client-go/tools/cache"
 )
 
-// How many objects a page has. Each may have 1.5 MiB, of which an unstructured one can make twenty
-// times as much memory.
+// How many objects a page has. Each may have 1.5 MiB of text.
 const (
 	pageSize             = 8
 	unstructuredPageSize = 2
@@ -55,29 +54,33 @@ func (p *pagedInformer) listPages(ctx context.Context, opts metav1.ListOptions) 
 	opts.ResourceVersion, opts.ResourceVersionMatch, opts.Limit = "", "", p.pageSize
 	all := &internalversion.List{}
 	for {
-		page, err := p.from.ListWithContext(ctx, opts)
-		if err != nil {
+		if err := p.addPage(ctx, &opts, all); err != nil {
 			return nil, err
 		}
-		err = meta.EachListItemWithAlloc(page, func(object runtime.Object) error {
-			kept, err := p.transform(object)
-			if err == nil {
-				all.Items = append(all.Items, kept.(runtime.Object))
-			}
-			return err
-		})
-		if err != nil {
-			return nil, err
-		}
-		about, err := meta.ListAccessor(page)
-		if err != nil {
-			return nil, err
-		}
-		all.ResourceVersion = about.GetResourceVersion()
-		if opts.Continue = about.GetContinue(); opts.Continue == "" {
+		if opts.Continue == "" {
 			return all, nil
 		}
 	}
+}
+
+func (p *pagedInformer) addPage(ctx context.Context, opts *metav1.ListOptions, all *internalversion.List) error {
+	defer takeDecoding(decoding)()
+	page, err := p.from.ListWithContext(ctx, *opts)
+	if err != nil {
+		return err
+	}
+	about, err := meta.ListAccessor(page)
+	if err != nil {
+		return err
+	}
+	opts.Continue, all.ResourceVersion = about.GetContinue(), about.GetResourceVersion()
+	return meta.EachListItemWithAlloc(page, func(object runtime.Object) error {
+		kept, err := p.transform(object)
+		if err == nil {
+			all.Items = append(all.Items, kept.(runtime.Object))
+		}
+		return err
+	})
 }
 
 func (p *pagedInformer) watchTransformed(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {

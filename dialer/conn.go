@@ -3,11 +3,11 @@ package dialer
 import (
 	"bufio"
 	"bytes"
-	"errors"
-	"fmt"
 	"io"
 	"net"
 	"sync"
+
+	"github.com/causewayproject/causeway/internal/relay"
 )
 
 // withBuffered returns conn. If br has read bytes of the target already, it returns a
@@ -71,12 +71,7 @@ func (c *bufferedConn) ReadFrom(r io.Reader) (int64, error) {
 }
 
 // CloseWrite calls Conn's CloseWrite. Without one it returns errors.ErrUnsupported.
-func (c *bufferedConn) CloseWrite() error {
-	if cw, ok := c.Conn.(interface{ CloseWrite() error }); ok {
-		return cw.CloseWrite()
-	}
-	return fmt.Errorf("dialer: half-close of %T: %w", c.Conn, errors.ErrUnsupported)
-}
+func (c *bufferedConn) CloseWrite() error { return relay.CloseWrite(c.Conn) }
 
 func (c *bufferedConn) Close() error {
 	c.mu.Lock()

@@ -109,8 +109,11 @@ func (r *relay) copyOneWay(dst, src net.Conn, early []byte, direction string) (n
 		n += more
 	}
 	if err == nil {
-		err = closeWrite(dst)
-		if errors.Is(err, errors.ErrUnsupported) {
+		err = CloseWrite(dst)
+		switch {
+		case errors.Is(err, syscall.ENOTCONN):
+			err = nil // it was reset: reading it says so, unless it had sent its end
+		case errors.Is(err, errors.ErrUnsupported):
 			// The other direction fails by this, unless it has ended too.
 			r.noHalfClose.Store(&err)
 			abort.Unguard(dst)
@@ -134,14 +137,10 @@ func writeEarly(dst net.Conn, early []byte) (int64, error) {
 	return int64(n), err
 }
 
-func closeWrite(conn net.Conn) error {
-	cw, ok := conn.(interface{ CloseWrite() error })
-	if !ok {
-		return fmt.Errorf("half-close of %T: %w", conn, errors.ErrUnsupported)
+// CloseWrite calls conn's CloseWrite. Without one it returns errors.ErrUnsupported.
+func CloseWrite(conn net.Conn) error {
+	if cw, ok := conn.(interface{ CloseWrite() error }); ok {
+		return cw.CloseWrite()
 	}
-	err := cw.CloseWrite()
-	if errors.Is(err, syscall.ENOTCONN) {
-		return nil // it was reset: reading it says so, unless it had sent its end
-	}
-	return err
+	return fmt.Errorf("half-close of %T: %w", conn, errors.ErrUnsupported)
 }

@@ -2,14 +2,13 @@ package connect
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"net"
 	"sync"
 	"syscall"
 
 	"github.com/causewayproject/causeway/dialer"
 	"github.com/causewayproject/causeway/internal/abort"
+	"github.com/causewayproject/causeway/internal/relay"
 	"github.com/causewayproject/causeway/kubeconfig/internal/route"
 )
 
@@ -106,12 +105,7 @@ func (t *trackedConn) Close() error {
 }
 
 // CloseWrite lets the bridge pass on a client's half-close.
-func (t *trackedConn) CloseWrite() error {
-	if cw, ok := t.Conn.(interface{ CloseWrite() error }); ok {
-		return cw.CloseWrite()
-	}
-	return fmt.Errorf("half-close of %T: %w", t.Conn, errors.ErrUnsupported)
-}
+func (t *trackedConn) CloseWrite() error { return relay.CloseWrite(t.Conn) }
 
 // NetConn returns the connection, for the code that resets it.
 func (t *trackedConn) NetConn() net.Conn { return t.Conn }

@@ -15,6 +15,7 @@ import (
 	"github.com/causewayproject/causeway/internal/abort"
 	"github.com/causewayproject/causeway/internal/admission"
 	"github.com/causewayproject/causeway/internal/group"
+	"github.com/causewayproject/causeway/internal/relay"
 )
 
 const (
@@ -232,7 +233,7 @@ func (c *clientConn) sendRefusal(text string) {
 // it: see lingerTime.
 func (c *clientConn) lingerClose() {
 	c.awaitClient(admission.Greeting)
-	if cw, ok := c.conn.(interface{ CloseWrite() error }); ok && cw.CloseWrite() == nil {
+	if relay.CloseWrite(c.conn) == nil {
 		c.conn.SetReadDeadline(time.Now().Add(lingerTime))
 		io.CopyN(io.Discard, c.conn, lingerBytes)
 	}

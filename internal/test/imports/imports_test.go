@@ -21,10 +21,10 @@ const module = "github.com/causewayproject/causeway"
 // beside internal/test in examples. A package that is not listed fails.
 var arrows = map[string][]string{
 	"":                           {},
-	"/dialer":                    {"/internal/printable", "/noproxy", "/internal/abort", "/internal/ended", "/internal/mask", "/internal/race", "/internal/rotate"},
+	"/dialer":                    {"/internal/printable", "/noproxy", "/internal/abort", "/internal/ended", "/internal/mask", "/internal/race", "/internal/relay", "/internal/rotate"},
 	"/tunnel/egress":             {"/internal/quote", "/internal/yamledit"},
 	"/kubeconfig":                {"/dialer", "/internal/yamledit", "/kubeconfig/internal/entry", "/kubeconfig/internal/field"},
-	"/kubeconfig/connect":        {"/internal/clusterapi", "/internal/printable", "/dialer", "/kubeconfig", "/kubeconfig/internal/entry", "/kubeconfig/internal/field", "/kubeconfig/internal/route", "/kubeconfig/probe", "/tunnel/gateway", "/internal/abort", "/internal/group"},
+	"/kubeconfig/connect":        {"/internal/clusterapi", "/internal/printable", "/dialer", "/kubeconfig", "/kubeconfig/internal/entry", "/kubeconfig/internal/field", "/kubeconfig/internal/route", "/kubeconfig/probe", "/tunnel/gateway", "/internal/abort", "/internal/group", "/internal/relay"},
 	"/kubeconfig/internal/entry": {"/internal/keypair", "/internal/quote", "/internal/yamledit", "/kubeconfig/internal/field"},
 	"/kubeconfig/internal/field": {"/internal/printable", "/dialer", "/noproxy", "/internal/keypair"},
 	"/kubeconfig/internal/route": {"/dialer", "/noproxy", "/internal/abort", "/internal/keypair", "/kubeconfig/internal/entry", "/kubeconfig/internal/field"},

@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/causewayproject/causeway/internal/relay"
 )
 
 // ServeHTTP makes p a handler, for a proxy that speaks HTTP/2. A server of
@@ -44,8 +46,8 @@ func (p *HTTP) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	wg.Go(func() {
 		if _, err := io.Copy(far, r.Body); err != nil {
 			far.Close()
-		} else if cw, ok := far.(interface{ CloseWrite() error }); ok {
-			cw.CloseWrite()
+		} else {
+			relay.CloseWrite(far)
 		}
 	})
 	if _, err := io.Copy(flushed{w, rc}, far); err != nil {

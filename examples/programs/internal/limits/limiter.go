@@ -2,7 +2,6 @@ package limits
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -15,6 +14,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
+	"github.com/causewayproject/causeway/internal/relay"
 	"github.com/causewayproject/causeway/internal/turns"
 	"github.com/causewayproject/causeway/tunnel/gateway"
 )
@@ -257,12 +257,7 @@ func (c *limitedConn) Close() error {
 }
 
 // CloseWrite ends what is written.
-func (c *limitedConn) CloseWrite() error {
-	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
-		return half.CloseWrite()
-	}
-	return errors.ErrUnsupported
-}
+func (c *limitedConn) CloseWrite() error { return relay.CloseWrite(c.Conn) }
 
 // Read reads what the target sends.
 func (c *limitedConn) Read(p []byte) (int, error) {

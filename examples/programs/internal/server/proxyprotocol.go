@@ -17,6 +17,7 @@ import (
 
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
 	"github.com/causewayproject/causeway/internal/group"
+	"github.com/causewayproject/causeway/internal/relay"
 	"github.com/causewayproject/causeway/tunnel"
 	"github.com/causewayproject/causeway/tunnel/gateway"
 )
@@ -154,13 +155,7 @@ func (c *clientConn) Read(p []byte) (int, error) {
 }
 
 // CloseWrite ends what is written.
-func (c *clientConn) CloseWrite() error {
-	half, ok := c.Conn.(interface{ CloseWrite() error })
-	if !ok {
-		return errors.ErrUnsupported
-	}
-	return half.CloseWrite()
-}
+func (c *clientConn) CloseWrite() error { return relay.CloseWrite(c.Conn) }
 
 // headerRefused reports a load balancer's connection whose PROXY header is missing or
 // wrong, as its listener reports others that it does not let in.

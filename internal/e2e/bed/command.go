@@ -58,18 +58,15 @@ func (r *Running) wait() {
 // standard error. A command that has not ended by itself after waitTimeout is
 // told to quit: a Go program then writes where its goroutines are.
 func (r *Running) Wait() error {
-	timer := time.NewTimer(waitTimeout)
-	defer timer.Stop()
 	select {
 	case <-r.done:
 		return r.err
-	case <-timer.C:
+	case <-time.After(waitTimeout):
 	}
 	r.Signal(syscall.SIGQUIT)
-	timer.Reset(stopTimeout)
 	select {
 	case <-r.done:
-	case <-timer.C:
+	case <-time.After(stopTimeout):
 		r.Stop()
 	}
 	return errors.Join(fmt.Errorf("bed: %s: no end within %v", strings.Join(r.cmd.Args[4:], " "), waitTimeout), r.err)

@@ -51,13 +51,11 @@ func (o *IPv6Only) linkHosts(ctx context.Context, n *Network) error {
 		}
 	}
 	const usable = "/64 nodad"
-	if err := linkNamespaces(ctx, o.Proxy, "eth1", IPv6ProxyIP+usable, o.Client, IPv6ClientIP+usable); err != nil {
+	err := linkNamespaces(ctx, o.Proxy, "eth1", IPv6ProxyIP+usable, o.Client, IPv6ClientIP+usable, "addr add "+IPv6OtherIP+usable+" dev eth0")
+	if err != nil {
 		return err
 	}
-	if err := linkNamespaces(ctx, o.Proxy, "eth2", IPv6ProxyAPIIP+usable, o.API, IPv6APIIP+usable); err != nil {
-		return err
-	}
-	return o.Client.RunIP(ctx, "addr add "+IPv6OtherIP+usable+" dev eth0")
+	return linkNamespaces(ctx, o.Proxy, "eth2", IPv6ProxyAPIIP+usable, o.API, IPv6APIIP+usable)
 }
 
 func (o *IPv6Only) startServers(ctx context.Context, b *Bed) error {

@@ -108,16 +108,12 @@ func (k *Kube) SetCA(ctx context.Context, ca *pki.CA) error {
 // RotateTokenKey starts the API server again with another key for the tokens of
 // ServiceAccounts. Tokens of the key before stay valid.
 func (k *Kube) RotateTokenKey(ctx context.Context) error {
-	former, err := os.ReadFile(filepath.Join(k.dir, "apiserver.key"))
-	if err != nil {
-		return fmt.Errorf("bed: rotate: %w", err)
-	}
-	path := filepath.Join(k.dir, "former.key")
-	if err := os.WriteFile(path, former, 0o600); err != nil {
+	former := filepath.Join(k.dir, "former.key")
+	if err := os.Rename(filepath.Join(k.dir, "apiserver.key"), former); err != nil {
 		return fmt.Errorf("bed: rotate: %w", err)
 	}
 	k.apiserver.Stop()
-	k.more.Args = append(k.more.Args, "--service-account-key-file="+path)
+	k.more.Args = append(k.more.Args, "--service-account-key-file="+former)
 	if err := k.startAPIServer(); err != nil { // with a new apiserver.key
 		return err
 	}
@@ -218,6 +214,13 @@ func (k *Kube) writeCertificates(before ...*pki.CA) error {
 		trusted = append(trusted, ca.CertPEM()...)
 	}
 	return writeFiles(k.dir, 0o700, map[string]string{"ca.crt": string(trusted)})
+}
+
+// writePair stores a certificate and its key as name.crt and name.key.
+func writePair(dir, name string, pair tls.Certificate) (cert, key string, err error) {
+	certPEM, keyPEM := pki.PEM(pair)
+	cert, key = filepath.Join(dir, name+".crt"), filepath.Join(dir, name+".key")
+	return cert, key, writeFiles(dir, 0o700, map[string]string{name + ".crt": string(certPEM), name + ".key": string(keyPEM)})
 }
 
 // WaitReady waits until the API server is ready.

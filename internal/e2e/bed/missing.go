@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -16,7 +15,8 @@ import (
 // do about it.
 func Missing(ctx context.Context) []string {
 	var missing []string
-	if err := canUnshare(); err != nil {
+	unshare := func() error { return unix.Unshare(unix.CLONE_NEWNET | unix.CLONE_NEWNS) }
+	if err := onOwnThread(unshare); err != nil {
 		missing = append(missing, fmt.Sprintf("the right to make network namespaces (%v): run as root", err))
 	}
 	for _, name := range []string{
@@ -46,14 +46,4 @@ func missingBinaries() []string {
 		}
 	}
 	return missing
-}
-
-// canUnshare tries on a thread that nothing else will run on.
-func canUnshare() error {
-	result := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // not unlocked: the thread ends here
-		result <- unix.Unshare(unix.CLONE_NEWNET | unix.CLONE_NEWNS)
-	}()
-	return <-result
 }

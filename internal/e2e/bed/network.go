@@ -73,10 +73,7 @@ func newNetwork(ctx context.Context, name string, run *runner) (*Network, error)
 	if err := linkNamespaces(ctx, n.Proxy, "eth1", ProxyAPIIP+"/24", n.API, APIIP+"/24"); err != nil {
 		return nil, err
 	}
-	if err := linkNamespaces(ctx, n.Proxy, "eth2", HubProxyIP+"/29", n.Hub, HubIP+"/29"); err != nil {
-		return nil, err
-	}
-	return n, n.Hub.RunIP(ctx,
+	return n, linkNamespaces(ctx, n.Proxy, "eth2", HubProxyIP+"/29", n.Hub, HubIP+"/29",
 		"addr add "+HubWebIP+"/29 dev eth0",
 		"addr add "+HubManagementIP+"/29 dev eth0",
 		"addr add "+HubSpareIP+"/29 dev eth0",
@@ -125,8 +122,8 @@ func (n *Namespace) runNFT(ctx context.Context, rules string) error {
 
 // linkNamespaces joins two namespaces by a veth pair, which is eth0 in b. Both ends are made inside, so that
 // their names meet no interface of the host's. The address of IPv6 ends with " nodad" to be usable
-// at once: nobody else can have it.
-func linkNamespaces(ctx context.Context, a *Namespace, aDev, aAddr string, b *Namespace, bAddr string) error {
+// at once: nobody else can have it. Then more commands of ip run in b.
+func linkNamespaces(ctx context.Context, a *Namespace, aDev, aAddr string, b *Namespace, bAddr string, more ...string) error {
 	err := a.RunIP(ctx,
 		"link add "+aDev+" type veth peer name eth0 netns "+b.Name,
 		"addr add "+aAddr+" dev "+aDev,
@@ -135,7 +132,7 @@ func linkNamespaces(ctx context.Context, a *Namespace, aDev, aAddr string, b *Na
 	if err != nil {
 		return err
 	}
-	return b.RunIP(ctx, "addr add "+bAddr+" dev eth0", "link set eth0 up")
+	return b.RunIP(ctx, append([]string{"addr add " + bAddr + " dev eth0", "link set eth0 up"}, more...)...)
 }
 
 // RunIP runs commands of ip in the namespace.
@@ -156,26 +153,27 @@ func runIP(ctx context.Context, args ...string) error {
 // Do runs fn on an OS thread that is inside the namespace. Goroutines that fn
 // starts are outside.
 func (n *Namespace) Do(fn func() error) error {
-	result := make(chan error, 1)
-	go func() {
-		// Never unlocked: the thread ends with the goroutine, and nothing
-		// else can run on it in the wrong namespace.
-		runtime.LockOSThread()
-		result <- n.enterNamespace(fn)
-	}()
-	return <-result
+	return onOwnThread(func() error {
+		f, err := os.Open(filepath.Join(namespaceDir, n.Name))
+		if err != nil {
+			return fmt.Errorf("bed: namespace: %w", err)
+		}
+		defer f.Close()
+		if err := unix.Setns(int(f.Fd()), unix.CLONE_NEWNET); err != nil {
+			return fmt.Errorf("bed: enter namespace %s: %w", n.Name, err)
+		}
+		return fn()
+	})
 }
 
-func (n *Namespace) enterNamespace(fn func() error) error {
-	f, err := os.Open(filepath.Join(namespaceDir, n.Name))
-	if err != nil {
-		return fmt.Errorf("bed: namespace: %w", err)
-	}
-	defer f.Close()
-	if err := unix.Setns(int(f.Fd()), unix.CLONE_NEWNET); err != nil {
-		return fmt.Errorf("bed: enter namespace %s: %w", n.Name, err)
-	}
-	return fn()
+// onOwnThread runs fn on an OS thread that nothing else will run on.
+func onOwnThread(fn func() error) error {
+	result := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // not unlocked: the thread ends with the goroutine
+		result <- fn()
+	}()
+	return <-result
 }
 
 // DialContext dials from inside the namespace, until the bed is closed: an http.Transport

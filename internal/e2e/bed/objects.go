@@ -2,7 +2,6 @@ package bed
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"net/url"
 
@@ -34,23 +33,19 @@ func (k *Kube) addNode(ctx context.Context) error {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: NodeName}}
 	node, err := k.clients().CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{})
 	if err != nil {
-		return fmt.Errorf("bed: node: %w", err)
+		return err
 	}
 	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: APIIP}}
 	node.Status.DaemonEndpoints.KubeletEndpoint.Port = kubeletPort
-	if _, err = k.clients().CoreV1().Nodes().UpdateStatus(ctx, node, metav1.UpdateOptions{}); err != nil {
-		return fmt.Errorf("bed: node: %w", err)
-	}
-	return nil
+	_, err = k.clients().CoreV1().Nodes().UpdateStatus(ctx, node, metav1.UpdateOptions{})
+	return err
 }
 
 // AddNamespace makes a namespace.
 func (k *Kube) AddNamespace(ctx context.Context, name string) error {
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	if _, err := k.clients().CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{}); err != nil {
-		return fmt.Errorf("bed: namespace: %w", err)
-	}
-	return nil
+	_, err := k.clients().CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{})
+	return err
 }
 
 // AddPod makes a pod in a namespace that exists; it runs at once.
@@ -61,13 +56,11 @@ func (k *Kube) AddPod(ctx context.Context, namespace, name string) error {
 		Spec:       corev1.PodSpec{NodeName: NodeName, Containers: []corev1.Container{{Name: "main", Image: "none", Stdin: true}}},
 	}, metav1.CreateOptions{})
 	if err != nil {
-		return fmt.Errorf("bed: pod: %w", err)
+		return err
 	}
 	pod.Status.Phase = corev1.PodRunning
 	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "main", Ready: true,
 		State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Now()}}}}
-	if _, err = pods.UpdateStatus(ctx, pod, metav1.UpdateOptions{}); err != nil {
-		return fmt.Errorf("bed: pod: %w", err)
-	}
-	return nil
+	_, err = pods.UpdateStatus(ctx, pod, metav1.UpdateOptions{})
+	return err
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 )
@@ -37,16 +36,10 @@ func (p *Path) createPath(ctx context.Context, n *Network) error {
 	if err := n.AddNamespaces(ctx, &p.Near, &p.Router, &p.Far); err != nil {
 		return err
 	}
-	if err := linkNamespaces(ctx, p.Router, "eth0", NearRouterIP+"/29", p.Near, NearIP+"/29"); err != nil {
+	if err := linkNamespaces(ctx, p.Router, "eth0", NearRouterIP+"/29", p.Near, NearIP+"/29", "route add default via "+NearRouterIP); err != nil {
 		return err
 	}
-	if err := linkNamespaces(ctx, p.Router, "eth1", FarRouterIP+"/29", p.Far, FarIP+"/29"); err != nil {
-		return err
-	}
-	if err := p.Near.RunIP(ctx, "route add default via "+NearRouterIP); err != nil {
-		return err
-	}
-	if err := p.Far.RunIP(ctx, "route add default via "+FarRouterIP); err != nil {
+	if err := linkNamespaces(ctx, p.Router, "eth1", FarRouterIP+"/29", p.Far, FarIP+"/29", "route add default via "+FarRouterIP); err != nil {
 		return err
 	}
 	if err := p.Router.setForwarding("1"); err != nil {
@@ -77,12 +70,11 @@ func (p *Path) Balance(ctx context.Context, port int, idle string) (address stri
 	config := readConfig("balance.cfg", map[string]string{
 		"address": address, "target": fmt.Sprintf("%s:%d", NearIP, port), "idle": idle,
 	})
-	name := "balance-" + p.Router.Name
-	path := filepath.Join(p.Router.run.dir, name+".cfg")
-	if err := os.WriteFile(path, []byte(config), 0o600); err != nil {
-		return "", fmt.Errorf("bed: load balancer: %w", err)
+	name, dir := "balance-"+p.Router.Name, p.Router.run.dir
+	if err := writeFiles(dir, 0o755, map[string]string{name + ".cfg": config}); err != nil {
+		return "", err
 	}
-	process, err := p.Router.start(name, programPath("haproxy"), "-db", "-f", path)
+	process, err := p.Router.start(name, programPath("haproxy"), "-db", "-f", filepath.Join(dir, name+".cfg"))
 	if err != nil {
 		return "", err
 	}

@@ -109,8 +109,5 @@ func (c *Cluster) AddHost(ctx context.Context) (*Namespace, string, error) {
 	c.pods = append(c.pods, pod)
 	number := strconv.Itoa(len(c.pods))
 	net4 := "10.1." + number
-	if err := linkNamespaces(ctx, c.Node, "pod"+number, net4+".1/30", pod, net4+".2/30"); err != nil {
-		return nil, "", err
-	}
-	return pod, net4 + ".2", pod.RunIP(ctx, "route add default via "+net4+".1")
+	return pod, net4 + ".2", linkNamespaces(ctx, c.Node, "pod"+number, net4+".1/30", pod, net4+".2/30", "route add default via "+net4+".1")
 }

@@ -18,10 +18,7 @@ const (
 )
 
 // stopError ends a Poll at once.
-type stopError struct{ err error }
-
-func (e stopError) Error() string { return e.err.Error() }
-func (e stopError) Unwrap() error { return e.err }
+type stopError struct{ error }
 
 // Stop wraps an error after which Poll does not try again.
 func Stop(err error) error { return stopError{err} }
@@ -43,7 +40,7 @@ func Poll(ctx context.Context, what string, fn func(context.Context) error) erro
 			return nil
 		}
 		if stop, ok := errors.AsType[stopError](err); ok {
-			return fmt.Errorf("bed: waiting for %s: %w", what, stop.err)
+			return fmt.Errorf("bed: waiting for %s: %w", what, stop.error)
 		}
 		select {
 		case <-ctx.Done():

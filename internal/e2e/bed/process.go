@@ -145,11 +145,9 @@ func (p *Process) Stop() {
 		return
 	}
 	p.cmd.Process.Signal(syscall.SIGTERM)
-	timer := time.NewTimer(stopTimeout)
-	defer timer.Stop()
 	select {
 	case <-p.done:
-	case <-timer.C:
+	case <-time.After(stopTimeout):
 		p.cmd.Process.Kill()
 		<-p.done
 	}

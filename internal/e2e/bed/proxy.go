@@ -47,7 +47,8 @@ type proxyHost struct {
 }
 
 func (h proxyHost) newProxy(name string) *Proxy {
-	return &Proxy{host: h, name: h.name + name, dir: filepath.Join(h.dir, h.name+name)}
+	name = h.name + name
+	return &Proxy{host: h, name: name, dir: filepath.Join(h.dir, name), log: filepath.Join(h.ns.run.dir, name+".log")}
 }
 
 // apiNet returns the address as a network of itself, as dante wants it.
@@ -68,7 +69,7 @@ type Proxy struct {
 	name, dir   string
 	url, tlsURL url.URL // that with TLS is empty without the port
 	argv        []string
-	log         string // path; "": its output
+	log         string // path; by default that of its output
 	errors      string // path of what it says when it does not start; "": its output
 	process     *Process
 }
@@ -80,12 +81,7 @@ func (p *Proxy) URL() *url.URL { return new(p.url) }
 func (p *Proxy) TLSURL() *url.URL { return new(p.tlsURL) }
 
 // Log returns the lines of its log since the last start; see proxies.go.
-func (p *Proxy) Log() ([]string, error) {
-	if p.log == "" {
-		return logLines(p.process.log)
-	}
-	return logLines(p.log)
-}
+func (p *Proxy) Log() ([]string, error) { return logLines(p.log) }
 
 // Start starts the proxy after a Stop, and waits until it listens.
 func (p *Proxy) Start(ctx context.Context) (err error) {

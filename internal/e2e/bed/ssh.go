@@ -111,8 +111,8 @@ func (s *SSH) startDynamic(ctx context.Context, ns *Namespace) error {
 }
 
 func (s *SSH) writeFiles(ctx context.Context) error {
-	if err := os.Mkdir(s.dir, 0o755); err != nil {
-		return fmt.Errorf("bed: ssh: %w", err)
+	if err := writeFiles(s.dir, 0o755, nil); err != nil {
+		return err
 	}
 	if err := writeUser(ctx, s.dir); err != nil {
 		return err

@@ -45,10 +45,8 @@ func (s *Star) createStar(ctx context.Context, n *Network, names []string) error
 		}
 		s.number[name] = i + 1
 		gateway := fmt.Sprintf("10.2.%d.1", i+1)
-		if err := linkNamespaces(ctx, s.Router, fmt.Sprintf("host%d", i+1), gateway+"/24", s.hosts[i], s.IP(name)+"/24"); err != nil {
-			return err
-		}
-		if err := s.hosts[i].RunIP(ctx, "route add default via "+gateway); err != nil {
+		err := linkNamespaces(ctx, s.Router, fmt.Sprintf("host%d", i+1), gateway+"/24", s.hosts[i], s.IP(name)+"/24", "route add default via "+gateway)
+		if err != nil {
 			return err
 		}
 	}

@@ -214,13 +214,6 @@ func (r *runner) drainSessions() {
 	r.sessions.Drain(ctx)
 }
 
-func sleep(ctx context.Context, d time.Duration) {
-	select {
-	case <-time.After(d):
-	case <-ctx.Done():
-	}
-}
-
 // attemptServer makes a session with the next server, which is to be none of those
 // held, after an enrolment if there is no valid certificate. The server that it
 // returns is for people to read.

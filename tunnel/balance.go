@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/causewayproject/causeway/internal/backoff"
 	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
@@ -82,7 +83,7 @@ const (
 
 // balance runs until ctx ends.
 func (p *peers) balance(ctx context.Context) {
-	for sleep(ctx, balanceEvery); ctx.Err() == nil; sleep(ctx, balanceEvery) {
+	for backoff.Sleep(ctx, balanceEvery); ctx.Err() == nil; backoff.Sleep(ctx, balanceEvery) {
 		own := p.server.registry.countServing()
 		p.tellLoad(own)
 		if p.hasElsewhere() && p.server.moveApart(own/balancePart+1) {

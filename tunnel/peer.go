@@ -61,7 +61,7 @@ func (p *peer) run(ctx context.Context) {
 		if errors.Is(err, errSelf) {
 			p.isSelf()
 			p.endFirstAttempt()
-			sleep(ctx, selfAgain)
+			backoff.Sleep(ctx, selfAgain)
 			continue
 		}
 		if err != nil {

@@ -86,7 +86,7 @@ func (p *peers) watchMembers() {
 		p.mu.Lock()
 		p.err = err
 		p.mu.Unlock()
-		sleep(ctx, b.Next(time.Since(began)))
+		backoff.Sleep(ctx, b.Next(time.Since(began)))
 	}
 }
 

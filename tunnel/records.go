@@ -154,9 +154,7 @@ func (s *Records) update(ctx context.Context, kind Kind, name string, change fun
 		if err = s.updateOnce(ctx, kind, name, change); !errors.Is(err, ErrConflict) {
 			return err
 		}
-		select {
-		case <-time.After(wait.Next(0)):
-		case <-ctx.Done():
+		if !backoff.Sleep(ctx, wait.Next(0)) {
 			return err
 		}
 	}

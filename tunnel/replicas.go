@@ -18,6 +18,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/causewayproject/causeway/internal/backoff"
 	"github.com/causewayproject/causeway/internal/mux"
 	"github.com/causewayproject/causeway/internal/printable"
 	"github.com/causewayproject/causeway/tunnel/internal/wire"
@@ -83,7 +84,7 @@ func (p StaticPeers) watchWith(ctx context.Context, set func(map[string]string),
 			set(all)
 			last = all
 		}
-		sleep(ctx, resolveEvery)
+		backoff.Sleep(ctx, resolveEvery)
 	}
 	return ctx.Err()
 }
@@ -371,7 +372,7 @@ func (s *Server) announceSoon() {
 		return
 	}
 	s.peers.group.Go(func() {
-		sleep(s.peers.group.Accepting(), announceDelay)
+		backoff.Sleep(s.peers.group.Accepting(), announceDelay)
 		s.announceWaits.Store(false)
 		s.announceServers()
 	})

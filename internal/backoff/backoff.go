@@ -1,7 +1,8 @@
-// Package backoff says how long to wait before connecting again.
+// Package backoff says how long to wait before connecting again, and waits.
 package backoff
 
 import (
+	"context"
 	"math/rand/v2"
 	"time"
 )
@@ -67,4 +68,14 @@ func positiveOr(d, byDefault time.Duration) time.Duration {
 		return byDefault
 	}
 	return d
+}
+
+// Sleep waits for d, and returns false if ctx ends first.
+func Sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }

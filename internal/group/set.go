@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/causewayproject/causeway/internal/backoff"
 )
 
 // ErrClosed is returned once the Set was shut down. It is a net.ErrClosed.
@@ -80,9 +82,7 @@ func acceptLoop(l net.Listener, g *Group, handle func(*Group, net.Conn)) error {
 		}
 		// Out of file descriptors, for example: that passes.
 		wait = min(max(2*wait, 5*time.Millisecond), time.Second)
-		select {
-		case <-time.After(wait):
-		case <-g.Accepting().Done():
+		if !backoff.Sleep(g.Accepting(), wait) {
 			return ErrClosed
 		}
 	}

@@ -138,10 +138,8 @@ func (s *SecretStore) Watch(ctx context.Context, kind tunnel.Kind, changed func(
 			return nil
 		}
 		reportError(s.Error, wrapError("watch "+string(kind), err))
-		select {
-		case <-ctx.Done():
+		if !backoff.Sleep(ctx, wait.Next(time.Since(began))) {
 			return nil
-		case <-time.After(wait.Next(time.Since(began))):
 		}
 	}
 }

@@ -56,7 +56,7 @@ var arrows = map[string][]string{
 	"/internal/mask":             {"/internal/printable"},
 	"/internal/admission":        {"/internal/abort", "/internal/turns"},
 	"/internal/backoff":          {},
-	"/internal/group":            {},
+	"/internal/group":            {"/internal/backoff"},
 	"/internal/ended":            {},
 	"/internal/rotate":           {},
 	"/internal/mux":              {"/internal/budget", "/internal/abort"},

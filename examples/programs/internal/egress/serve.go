@@ -24,6 +24,7 @@ import (
 	"github.com/causewayproject/causeway/examples/programs/internal/command"
 	"github.com/causewayproject/causeway/examples/programs/internal/logs"
 	"github.com/causewayproject/causeway/examples/programs/internal/metrics"
+	"github.com/causewayproject/causeway/internal/backoff"
 	"github.com/causewayproject/causeway/internal/smallfile"
 	"github.com/causewayproject/causeway/tunnel/egress"
 	"github.com/causewayproject/causeway/tunnel/gateway"
@@ -159,10 +160,8 @@ func (r *relay) dial(ctx context.Context, target string) (net.Conn, error) {
 		if err == nil || !errors.As(err, &failed) || failed.Status != 0 || failed.Phase == dialer.PhaseConfig || failed.Phase == dialer.PhaseAuth || time.Now().After(until) {
 			return conn, err
 		}
-		select {
-		case <-ctx.Done():
+		if !backoff.Sleep(ctx, redialAfter) {
 			return nil, err
-		case <-time.After(redialAfter):
 		}
 	}
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
 	"github.com/causewayproject/causeway/examples/programs/internal/logs"
 	"github.com/causewayproject/causeway/examples/programs/internal/restconfig"
+	"github.com/causewayproject/causeway/internal/backoff"
 	"github.com/causewayproject/causeway/noproxy"
 	"github.com/causewayproject/causeway/proxyconfig"
 	"github.com/causewayproject/causeway/proxyconfig/webhook"
@@ -153,10 +154,8 @@ func (p *program) follow(ctx context.Context, client *rest.Config, r *controller
 			return mgr.Start(ctx)
 		}
 		p.log.Warn("waiting", "error", err)
-		select {
-		case <-ctx.Done():
+		if !backoff.Sleep(ctx, setupRetry) {
 			return nil
-		case <-time.After(setupRetry):
 		}
 	}
 }

@@ -32,6 +32,7 @@ import (
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
 	"github.com/causewayproject/causeway/examples/programs/internal/metrics"
 	"github.com/causewayproject/causeway/examples/programs/internal/restconfig"
+	"github.com/causewayproject/causeway/internal/backoff"
 )
 
 const (
@@ -149,10 +150,8 @@ func (p Program) runManager(ctx context.Context, log *slog.Logger, rest *rest.Co
 			break
 		}
 		log.Warn("waiting", "error", err)
-		select {
-		case <-ctx.Done():
+		if !backoff.Sleep(ctx, setupRetry) {
 			return nil
-		case <-time.After(setupRetry):
 		}
 	}
 	if err := p.Setup(ctx, mgr, controller.Options{MaxConcurrentReconciles: p.Workers}); err != nil {

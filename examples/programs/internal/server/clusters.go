@@ -12,6 +12,7 @@ import (
 	"github.com/causewayproject/causeway/controllers"
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
 	"github.com/causewayproject/causeway/examples/programs/internal/management"
+	"github.com/causewayproject/causeway/internal/backoff"
 	"github.com/causewayproject/causeway/internal/quote"
 	"github.com/causewayproject/causeway/tunnel"
 )
@@ -111,10 +112,7 @@ func (c *clusters) run(ctx context.Context) {
 			wait = firstClustersRetry
 		}
 		c.log.Warn("clusters", "error", err, "retry", wait)
-		select {
-		case <-ctx.Done():
-		case <-time.After(wait):
-		}
+		backoff.Sleep(ctx, wait)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/net/http2"
 
+	"github.com/causewayproject/causeway/internal/ended"
 	"github.com/causewayproject/causeway/internal/printable"
 )
 
@@ -102,7 +103,7 @@ func (e *Error) portAdvice() string {
 func (e *Error) Unwrap() error { return e.Err }
 
 // Timeout reports whether the dial ran out of time.
-func (e *Error) Timeout() bool { return timedOut(e.Err) }
+func (e *Error) Timeout() bool { return ended.TimedOut(e.Err) }
 
 // Temporary implements [net.Error]. It always returns false.
 func (e *Error) Temporary() bool { return false }
@@ -238,12 +239,7 @@ func (f Failures) Unwrap() []error {
 
 // Timeout reports whether the last failure is a timeout.
 func (f Failures) Timeout() bool {
-	return len(f) > 0 && timedOut(f[len(f)-1].Err)
-}
-
-func timedOut(err error) bool {
-	var t interface{ Timeout() bool }
-	return errors.As(err, &t) && t.Timeout()
+	return len(f) > 0 && ended.TimedOut(f[len(f)-1].Err)
 }
 
 // ProxyFailed reports whether err, the error of a dial, is the fault of the proxy, so
@@ -289,7 +285,7 @@ func ProxyFailed(err error) bool {
 // that came over it.
 func isUnanswered(err error) bool {
 	var dns *net.DNSError
-	return timedOut(err) || isConnFailure(err) || errors.As(err, &dns) ||
+	return ended.TimedOut(err) || isConnFailure(err) || errors.As(err, &dns) ||
 		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.ErrClosedPipe) ||
 		errors.Is(err, net.ErrClosed) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, errHTTP2NoStreams)
 }

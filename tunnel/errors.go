@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/causewayproject/causeway/internal/ended"
 	"github.com/causewayproject/causeway/internal/mux"
 	"github.com/causewayproject/causeway/internal/printable"
 	"github.com/causewayproject/causeway/tunnel/internal/wire"
@@ -236,8 +237,7 @@ func (e *Error) As(target any) bool {
 
 // Timeout reports whether the failure is a timeout.
 func (e *Error) Timeout() bool {
-	var t interface{ Timeout() bool }
-	return e.Code == CodeTimeout || errors.As(e.Err, &t) && t.Timeout()
+	return e.Code == CodeTimeout || ended.TimedOut(e.Err)
 }
 
 // Unavailable reports whether another attempt may succeed soon: no agent is

@@ -15,7 +15,7 @@ import (
 // follows from the end, such as "use of closed network connection", is left out.
 func Error(ctx context.Context, err error) error {
 	end := ctx.Err()
-	if deadline, ok := ctx.Deadline(); ok && end == nil && !time.Now().Before(deadline) && timedOut(err) {
+	if deadline, ok := ctx.Deadline(); ok && end == nil && !time.Now().Before(deadline) && TimedOut(err) {
 		end = context.DeadlineExceeded // a socket's deadline may come before its context hears of it
 	}
 	if end == nil {
@@ -39,7 +39,8 @@ func Error(ctx context.Context, err error) error {
 	return fmt.Errorf("%w: %w", end, err)
 }
 
-func timedOut(err error) bool {
+// TimedOut reports whether err says that it is a timeout.
+func TimedOut(err error) bool {
 	var t interface{ Timeout() bool }
 	return errors.As(err, &t) && t.Timeout()
 }

@@ -159,12 +159,11 @@ var unreachable = []syscall.Errno{
 // that the server may see.
 func explainFailure(err error) (Reason, string) {
 	var (
-		lookup  *lookupError
-		dns     *net.DNSError
-		timeout net.Error
-		errno   syscall.Errno
+		lookup *lookupError
+		dns    *net.DNSError
+		errno  syscall.Errno
 	)
-	late := errors.As(err, &timeout) && timeout.Timeout()
+	late := ended.TimedOut(err)
 	switch {
 	case errors.As(err, &lookup) && late:
 		return TimedOut, "the name server did not answer"

@@ -25,6 +25,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -146,15 +147,12 @@ func (f *flags) runScript(ctx context.Context, d *tunnel.Dialer, dir string, std
 		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		forwardConns(ctx, l, d, f.host, stderr)
-	}()
+	var forwarding sync.WaitGroup
+	forwarding.Go(func() { forwardConns(ctx, l, d, f.host, stderr) })
 	defer func() {
 		cancel()
 		l.Close()
-		<-ended
+		forwarding.Wait()
 	}()
 	_, port, _ := net.SplitHostPort(l.Addr().String())
 	cmd := exec.CommandContext(ctx, f.ssh, f.sshArgs(dir, port)...)

@@ -1,6 +1,7 @@
 package injector
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -84,10 +85,9 @@ func (p *program) runWithDirectory(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	followed := make(chan struct{})
+	var following sync.WaitGroup
 	ctx, stop := context.WithCancel(ctx)
-	go func() {
-		defer close(followed)
+	following.Go(func() {
 		source.follow(ctx, c, func(c proxyconfig.Config, err error) {
 			if err == nil {
 				_, err = p.use(c, p.facts())
@@ -96,10 +96,10 @@ func (p *program) runWithDirectory(ctx context.Context) error {
 				p.log.Warn("config: the one before stays", "error", err)
 			}
 		})
-	}()
+	})
 	err = s.run(ctx)
 	stop()
-	<-followed
+	following.Wait()
 	return err
 }
 
@@ -128,22 +128,18 @@ func (p *program) runWithSecret(ctx context.Context) error {
 		return err
 	}
 	var failed error
-	followed := make(chan struct{})
+	var following sync.WaitGroup
 	serving, stop := context.WithCancel(ctx)
 	working, end := context.WithCancel(context.WithoutCancel(ctx)) // also while what was asked is answered
-	go func() {
-		defer close(followed)
+	following.Go(func() {
 		failed = p.follow(working, rest.AddUserAgent(client, "proxy-injector"), r)
 		stop()
-	}()
+	})
 	err = s.run(serving)
 	end()
-	<-followed
+	following.Wait()
 	stop()
-	if failed != nil {
-		return failed
-	}
-	return err
+	return cmp.Or(failed, err)
 }
 
 // follow runs a manager until ctx ends.

@@ -122,7 +122,7 @@ func (p Program) newManager(rest *rest.Config, logger logr.Logger, h *health) (m
 	if err != nil {
 		return nil, err
 	}
-	return mgr, mgr.Add(runnable{h.setReady})
+	return mgr, mgr.Add(h)
 }
 
 func (p Program) restConfig() (*rest.Config, error) {
@@ -198,18 +198,6 @@ func MetricsHandler(own ...prometheus.Collector) http.Handler {
 	return metrics.Handler(ctrlmetrics.Registry, own...)
 }
 
-// runnable runs when the caches are filled, in the leader or not.
-type runnable struct{ ready func() }
-
-// Start does not block.
-func (r runnable) Start(context.Context) error {
-	r.ready()
-	return nil
-}
-
-// NeedLeaderElection is false: a process that waits to lead is ready, too.
-func (r runnable) NeedLeaderElection() bool { return false }
-
 // health answers /readyz.
 type health struct {
 	webhook healthz.Checker // nil without one
@@ -218,7 +206,14 @@ type health struct {
 	err error      // why it is not ready
 }
 
-func (h *health) setReady() { h.setError(nil) }
+// Start is called when the caches are filled, in the leader or not. It does not block.
+func (h *health) Start(context.Context) error {
+	h.setError(nil)
+	return nil
+}
+
+// NeedLeaderElection is false: a process that waits to lead is ready, too.
+func (h *health) NeedLeaderElection() bool { return false }
 
 func (h *health) setError(err error) {
 	h.mu.Lock()

@@ -42,7 +42,6 @@ type Bed struct {
 	bin     string
 	run     *runner
 	watcher *watcher
-	close   func() error
 }
 
 // Start starts the bed and waits until all of it is ready. The caller closes
@@ -70,7 +69,6 @@ func Start(ctx context.Context) (*Bed, error) {
 func prepareBed() (*Bed, string, error) {
 	name := runName()
 	b := &Bed{Dir: filepath.Join(os.TempDir(), name), bin: os.Getenv(BinEnv)}
-	b.close = sync.OnceValue(b.closeOnce)
 	if len(b.Dir) > maxDir {
 		return nil, "", fmt.Errorf("bed: %s is too long for the sockets in it: set TMPDIR to a shorter path", b.Dir)
 	}
@@ -126,10 +124,8 @@ func startAll(starts ...func() error) error {
 }
 
 // Close stops all that runs in the bed, waits for its end, and removes the
-// namespaces and the folder. It may be called again.
-func (b *Bed) Close() error { return b.close() }
-
-func (b *Bed) closeOnce() error {
+// namespaces and the folder.
+func (b *Bed) Close() error {
 	if b.Kubelet != nil {
 		b.Kubelet.close()
 	}

@@ -28,6 +28,7 @@ func Run(t *testing.T, open func(*testing.T) Pair) {
 		t.Run("record-"+string(kind.first.Kind), func(t *testing.T) { testRecord(t, open(t), kind) })
 	}
 	t.Run("count", func(t *testing.T) { testCount(t, open(t)) })
+	t.Run("race", func(t *testing.T) { Race(t, open(t), 8) })
 	for _, test := range []struct {
 		name string
 		run  func(*testing.T, records)
@@ -38,7 +39,6 @@ func Run(t *testing.T, open func(*testing.T) Pair) {
 		{"forget", testForget},
 		{"revoked", testRevoked},
 		{"cluster", testCluster},
-		{"race", func(t *testing.T, s records) { race(t, s, 8) }},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s := open(t)
@@ -252,13 +252,10 @@ func raceRevocations(t *testing.T, s records, id tunnel.Identity, now time.Time)
 // Race spends so many tokens with many keys at the same time: one wins, and all
 // learn which.
 func Race(t *testing.T, s Pair, rounds int) {
-	race(t, records{{Store: s[0]}, {Store: s[1]}}, rounds)
-}
-
-func race(t *testing.T, s records, rounds int) {
+	both := records{{Store: s[0]}, {Store: s[1]}}
 	for round := range rounds {
 		tok := Token(round, time.Now())
-		if err := s[0].AddToken(t.Context(), tok); err != nil {
+		if err := both[0].AddToken(t.Context(), tok); err != nil {
 			t.Fatal(err)
 		}
 		start, keys := make(chan struct{}), make([]string, 16)
@@ -266,7 +263,7 @@ func race(t *testing.T, s records, rounds int) {
 		for n := range keys {
 			wg.Go(func() {
 				<-start
-				got, err := s[n%2].ClaimToken(t.Context(), tok.ID, fmt.Sprint("key", n))
+				got, err := both[n%2].ClaimToken(t.Context(), tok.ID, fmt.Sprint("key", n))
 				if err != nil {
 					t.Error(err)
 				}

@@ -14,51 +14,27 @@ type Server struct {
 	listener net.Listener
 	cancel   context.CancelFunc
 	wg       sync.WaitGroup
-
-	mu     sync.Mutex // guards the fields below
-	conns  map[net.Conn]struct{}
-	closed bool
 }
 
 // Serve starts to accept connections on l. handle may return without closing
 // its connection; ctx ends when the server is closed.
 func Serve(l net.Listener, handle func(ctx context.Context, conn net.Conn)) *Server {
 	ctx, cancel := context.WithCancel(context.Background())
-	s := &Server{listener: l, cancel: cancel, conns: map[net.Conn]struct{}{}}
+	s := &Server{listener: l, cancel: cancel}
 	s.wg.Go(func() {
 		for {
 			conn, err := l.Accept()
 			if err != nil {
 				return
 			}
-			if !s.addConn(conn) {
-				conn.Close()
-				return
-			}
 			s.wg.Go(func() {
-				defer s.removeConn(conn)
+				defer conn.Close()
+				defer context.AfterFunc(ctx, func() { conn.Close() })()
 				handle(ctx, conn)
 			})
 		}
 	})
 	return s
-}
-
-func (s *Server) addConn(conn net.Conn) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return false
-	}
-	s.conns[conn] = struct{}{}
-	return true
-}
-
-func (s *Server) removeConn(conn net.Conn) {
-	conn.Close()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.conns, conn)
 }
 
 // Addr is the host:port of the listener.
@@ -69,12 +45,6 @@ func (s *Server) Addr() string { return s.listener.Addr().String() }
 func (s *Server) Close() {
 	s.cancel()
 	s.listener.Close()
-	s.mu.Lock()
-	s.closed = true
-	for conn := range s.conns {
-		conn.Close()
-	}
-	s.mu.Unlock()
 	s.wg.Wait()
 }
 

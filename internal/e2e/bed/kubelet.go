@@ -57,9 +57,6 @@ type podPlace struct {
 func (k *Kubelet) PlacePod(name string, ns *Namespace, program string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.places == nil {
-		k.places = map[string]podPlace{}
-	}
 	k.places[name] = podPlace{ns, program}
 }
 
@@ -67,7 +64,7 @@ func (k *Kubelet) PlacePod(name string, ns *Namespace, program string) {
 func (k *Kubelet) Address() string { return net.JoinHostPort(APIIP, strconv.Itoa(kubeletPort)) }
 
 func startKubelet(ns *Namespace, kube *Kube) (*Kubelet, error) {
-	k := &Kubelet{ns: ns}
+	k := &Kubelet{ns: ns, places: map[string]podPlace{}}
 	k.ctx, k.stop = context.WithCancel(context.Background())
 	quiet := log.New(io.Discard, "", 0)
 	k.server = &http.Server{Handler: k.newHandler(), ErrorLog: quiet, TLSConfig: &tls.Config{

@@ -98,14 +98,11 @@ func (s *Sampler) mayWrite(now time.Time) bool { return s.Lines == nil || s.Line
 // Start has the sums written until stop is called, which writes the last ones.
 func (s *Sampler) Start() (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		s.run(ctx)
-	}()
+	var running sync.WaitGroup
+	running.Go(func() { s.run(ctx) })
 	return func() {
 		cancel()
-		<-ended
+		running.Wait()
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"slices"
@@ -103,7 +104,7 @@ func readHeader(ctx context.Context, conn net.Conn) (net.Conn, error) {
 		return nil, err
 	}
 	early, _ := r.Peek(r.Buffered())
-	client := &clientConn{Conn: conn, early: early, remote: conn.RemoteAddr()}
+	client := &clientConn{Conn: conn, reader: io.MultiReader(bytes.NewReader(early), conn), remote: conn.RemoteAddr()}
 	if !header.Command.IsLocal() { // else the balancer itself connects, to see whether we live
 		tcp, ok := header.SourceAddr.(*net.TCPAddr)
 		if !ok {
@@ -132,7 +133,7 @@ func awaitLine(r *bufio.Reader) {
 // clientConn is the connection of a client behind a load balancer.
 type clientConn struct {
 	net.Conn
-	early  []byte // what came with the header
+	reader io.Reader // what came with the header, and then Conn
 	remote net.Addr
 }
 
@@ -143,16 +144,7 @@ func (c *clientConn) RemoteAddr() net.Addr { return c.remote }
 func (c *clientConn) NetConn() net.Conn { return c.Conn }
 
 // Read reads what the client sent.
-func (c *clientConn) Read(p []byte) (int, error) {
-	if len(c.early) == 0 {
-		return c.Conn.Read(p)
-	}
-	n := copy(p, c.early)
-	if c.early = c.early[n:]; len(c.early) == 0 {
-		c.early = nil
-	}
-	return n, nil
-}
+func (c *clientConn) Read(p []byte) (int, error) { return c.reader.Read(p) }
 
 // CloseWrite ends what is written.
 func (c *clientConn) CloseWrite() error { return relay.CloseWrite(c.Conn) }

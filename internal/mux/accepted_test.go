@@ -219,3 +219,49 @@ func TestAfterReset(t *testing.T) {
 		}
 	}
 }
+
+// Of streams that nobody takes yet few are kept, and the peer waits. None is lost.
+func TestUnacceptedAreFew(t *testing.T) {
+	for name, serving := range map[string]bool{"before Serve": false, "while Serve is busy": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, p := rawPeer(t, nil)
+				p.discard()
+				const n = 1000
+				var served int
+				free := make(chan struct{})
+				serve := func() {
+					s.Serve(func(*mux.Stream) {
+						<-free
+						served++
+					})
+				}
+				if serving {
+					p.send(dataFrame(syn, 1, "first"))
+					synctest.Wait()
+					go serve()
+					synctest.Wait()
+				}
+				go func() {
+					for id := range uint32(n) {
+						if id > 0 || !serving {
+							p.send(header(window, syn, 2*id+1, 0))
+						}
+					}
+				}()
+				synctest.Wait()
+				if got := s.Stats().Streams; got > mux.MaxUnaccepted+1 {
+					t.Errorf("got %d streams, want %d and the one that is served", got, mux.MaxUnaccepted)
+				}
+				close(free)
+				if !serving {
+					serve()
+				}
+				synctest.Wait()
+				if served != n {
+					t.Errorf("%d streams were served, want %d", served, n)
+				}
+			})
+		})
+	}
+}

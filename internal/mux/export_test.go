@@ -2,6 +2,9 @@ package mux
 
 import "net"
 
+// MaxUnaccepted is how many streams wait.
+const MaxUnaccepted = maxUnaccepted
+
 // Held returns how many bytes of buffers a session has taken and not given back.
 func (s *Session) Held() int { return int(s.bytesHeld.Load()) }
 

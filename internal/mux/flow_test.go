@@ -17,7 +17,7 @@ import (
 )
 
 func TestManyOpensAtOnce(t *testing.T) {
-	const limit = 1000
+	const limit = 50
 	client, server := sessions(t, tcpPair, &mux.Config{MaxStreams: limit})
 	const n = 10000
 	results := make(chan error, n)

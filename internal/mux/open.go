@@ -9,6 +9,9 @@ import (
 	"time"
 )
 
+// maxUnaccepted is how many streams of the peer may wait: see acceptSYNLocked.
+const maxUnaccepted = 64
+
 // maxUnsent is how many streams may be open whose SYN was not sent yet.
 const maxUnsent = 256
 
@@ -143,6 +146,8 @@ func (s *Session) nextAcceptedLocked() *Stream {
 	if st != nil {
 		st.handedOver = true
 		s.handedOver++
+		s.unaccepted--
+		s.mayRead.Signal()
 		s.scheduleAckLocked(st)
 	}
 	return st
@@ -193,7 +198,8 @@ func (s *Session) sendAcks() {
 
 // acceptSYNLocked handles a frame with SYN, by which the peer opens a stream. It
 // returns nil if it refuses the stream. As in yamux's spec the client's ids are
-// odd and the server's even.
+// odd and the server's even. While nobody takes the streams, or serveFunc is busy, few of
+// them may wait, and nothing more is read: each takes more than a kilobyte.
 func (s *Session) acceptSYNLocked(id uint32) (*Stream, error) {
 	if fromClient := id%2 == 1; id == 0 || fromClient == s.client {
 		return nil, protocolError("the peer opened stream %d", id)
@@ -205,6 +211,13 @@ func (s *Session) acceptSYNLocked(id uint32) (*Stream, error) {
 		s.queueRefusalLocked(id)
 		return nil, nil
 	}
+	for s.unaccepted >= maxUnaccepted && (s.serveFunc == nil || s.serving) && s.err == nil {
+		s.mayRead.Wait()
+	}
+	if s.err != nil {
+		return nil, s.err
+	}
+	s.unaccepted++
 	st := newStream(s, id)
 	st.openedByPeer = true
 	st.ackWanted = true
@@ -231,8 +244,9 @@ func (s *Session) handleGoAway(code uint32) error {
 
 // Serve replaces Accept: f is called for each stream that the peer opened, in order
 // and one at a time. Streams that wait for Accept come first. The session's
-// reader may be the caller, so f must not wait for anything, nor call the session's
-// Close. f is not called after Close has returned. Call Serve at most once.
+// reader may be the caller: while f waits, nothing is read from the peer. So f must wait
+// for nothing that needs the peer, nor call the session's Close. f is not called after Close
+// has returned. Call Serve at most once.
 func (s *Session) Serve(f func(*Stream)) {
 	s.mu.Lock()
 	s.serveFunc = f
@@ -255,6 +269,7 @@ func (s *Session) handOver() {
 		s.mu.Lock()
 	}
 	s.serving = false
+	s.mayRead.Signal()
 }
 
 // Refuse answers a [Client] that gets no session. It waits for the first stream

@@ -130,6 +130,7 @@ func (s *Session) handleFlagsLocked(st *Stream, flags uint16, code uint32) {
 		if st.links[listAccept].in && !st.finReceived {
 			// Nobody has seen the stream: it need not be accepted, nor be counted.
 			s.acceptQueue.remove(st)
+			s.unaccepted--
 			s.dropReceivedLocked(st)
 		}
 		s.removeStreamLocked(st)

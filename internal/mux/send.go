@@ -36,7 +36,7 @@ type sender struct {
 	sentOnlyPings bool       // the last batch had only pings
 	batch         batch      // of the goroutine that set carrierInUse
 	refusals      []uint32   // ids of streams to reset with CodeTooMany
-	refusalSent   sync.Cond  // there are fewer refusals, or the session ended
+	mayRead       sync.Cond  // readLoop waits: for fewer refusals, fewer unaccepted streams, or the end
 }
 
 // writeTimeout is how long the carrier may take no bytes before the session ends.
@@ -48,7 +48,7 @@ const writeTimeout = 30 * time.Second
 const slowWrite = 5 * time.Millisecond
 
 func (q *sender) init(mu *sync.Mutex) {
-	q.writerWake.L, q.refusalSent.L = mu, mu
+	q.writerWake.L, q.mayRead.L = mu, mu
 	q.controlQueue.kind = listControl
 	q.interactive.kind = listInteractive
 	q.bulk.heads.kind = listBulk
@@ -84,7 +84,7 @@ func (s *Session) queueRefusalLocked(id uint32) {
 	s.refusals = append(s.refusals, id)
 	s.wakeWriterLocked()
 	for len(s.refusals) >= max(maxRefused, s.config.maxStreams()) && s.err == nil {
-		s.refusalSent.Wait()
+		s.mayRead.Wait()
 	}
 }
 
@@ -310,13 +310,13 @@ func (s *Session) gatherControlLocked(b *batch) {
 	for i, id := range s.refusals {
 		if b.bytes >= b.limit {
 			s.refusals = s.refusals[i:]
-			s.refusalSent.Signal()
+			s.mayRead.Signal()
 			return
 		}
 		b.addHeader(header{kind: typeWindow, flags: flagACK | flagRST, id: id, length: CodeTooMany})
 	}
 	s.refusals = nil
-	s.refusalSent.Signal()
+	s.mayRead.Signal()
 	for !s.controlQueue.empty() && b.bytes < b.limit {
 		s.takeControlLocked(b, s.controlQueue.pop())
 	}

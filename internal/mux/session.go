@@ -83,6 +83,7 @@ type Session struct {
 	// first bound, and fill our memory, without the second.
 	incomingStreams int           // open, or in acceptQueue
 	acceptQueue     streamList    // not accepted yet
+	unaccepted      int           // streams in acceptQueue
 	unread          streamList    // with received bytes, also if the stream or the session has ended
 	acceptReady     sync.Cond     // acceptQueue or handedOver has changed, or the session ended
 	handedOver      int           // accepted, and not closed or reset here
@@ -203,7 +204,7 @@ func (s *Session) recordCause(err error) bool {
 	s.openReady.Broadcast()
 	s.streamEnded.Broadcast()
 	s.writerWake.Broadcast()
-	s.refusalSent.Signal()
+	s.mayRead.Signal()
 	s.leaveBudgetLocked()
 	return true
 }

@@ -104,6 +104,9 @@ func ReadRevoked(b []byte) (id Identity, ok bool) {
 	return id, false
 }
 
+// MaxInbound is how many sessions replicas may have.
+const MaxInbound = maxInbound
+
 // SettlePeer ends what is opened to the replica of this name, as the end of a
 // retired session does, while n streams are left.
 func (s *Server) SettlePeer(ctx context.Context, name string, n int) error {

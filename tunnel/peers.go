@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/causewayproject/causeway/internal/admission"
 	"github.com/causewayproject/causeway/internal/backoff"
 	"github.com/causewayproject/causeway/internal/group"
 	"github.com/causewayproject/causeway/internal/mask"
@@ -24,6 +25,9 @@ type peers struct {
 	server *Server
 	id     string       // of this process
 	group  *group.Group // of the keepers and links; nil before start
+
+	places *admission.Admission // of inbound
+	pushes chan struct{}        // filled by those for other replicas
 
 	mu       sync.Mutex    // guards the fields below
 	asked    time.Time     // when Watch of Peers was called; zero: not yet

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/causewayproject/causeway/internal/admission"
 	"github.com/causewayproject/causeway/internal/group"
 	"github.com/causewayproject/causeway/internal/mux"
 	"github.com/causewayproject/causeway/tunnel/internal/carrier"
@@ -121,8 +122,18 @@ func (l *outboundPeer) countStream() {
 	}
 }
 
-// maxPeerStreams is how many streams a peer may have open at once.
-const maxPeerStreams = 1 << 16
+const (
+	// maxPeerStreams is how many streams a peer may have open at once.
+	maxPeerStreams = 1 << 16
+	// maxRequests is how many requests of a session are read and answered at once, dials
+	// and pushes aside.
+	maxRequests = 128
+	// maxInbound is how many sessions replicas may have here. One more takes the place of
+	// one of an address that has more than its own.
+	maxInbound = 128
+	// maxPushes is how many pushes for all replicas are under way at once: payloads are large.
+	maxPushes = 64
+)
 
 // inboundPeer is this end of a session that another replica has opened. The other
 // replica opens streams, and this one dials for them by its agents.
@@ -132,6 +143,9 @@ type inboundPeer struct {
 	name     string // the replica's
 	cert     *x509.Certificate
 	toldLoad int // by tellLoad; -1: nothing
+	place    *admission.Place
+	requests chan struct{} // filled while they are read and answered
+	telling  sync.Mutex    // its Status
 }
 
 // acceptPeer reads a peer's HELLO and answers it. If the peer is this replica itself,
@@ -153,10 +167,16 @@ func (s *Server) acceptPeer(ctx context.Context, g *group.Group, c *carrier.Conn
 	if err != nil {
 		return nil, err
 	}
+	place, err := s.peers.places.Enter(ctx, c)
+	if err != nil {
+		m.Close()
+		return nil, handshakeError(ctx, "connect", "", err)
+	}
+	place.Reach(admission.Proven)
 	welcome := wire.New(wire.MsgWelcome).AddUint(wire.TagVersion, wire.Version).AddString(wire.TagID, s.peers.id).
 		AddString(wire.TagServer, s.name).AddTime(wire.TagTime, time.Now())
 	p := &inboundPeer{
-		server: s, name: hello.Text(wire.TagServer), cert: c.State().PeerCertificates[0], toldLoad: -1,
+		server: s, name: hello.Text(wire.TagServer), cert: c.State().PeerCertificates[0], toldLoad: -1, place: place, requests: make(chan struct{}, maxRequests),
 	}
 	p.Init(session.Config{Role: p, Mux: m, Control: control, Group: g, Streams: group.New(g.Context())})
 	p.Send(welcome)
@@ -171,7 +191,18 @@ func (p *inboundPeer) start() {
 	}
 	p.Begin()
 	p.closeUntrusted() // the authority may have been replaced since the handshake
-	p.Serve(p.serveStream)
+	p.Serve(nil)
+	p.Mux.Serve(p.takeStream)
+}
+
+// takeStream is called by the carrier's reader: while maxRequests are under way, nothing
+// more is read from the peer.
+func (p *inboundPeer) takeStream(stream *mux.Stream) {
+	p.requests <- struct{}{} // they end with the session
+	if !p.Streams.Go(func() { p.serveStream(stream) }) {
+		stream.Reset(uint32(CodeDraining))
+		<-p.requests
+	}
 }
 
 func (p *inboundPeer) HandleControl(m *wire.Message) {
@@ -181,7 +212,7 @@ func (p *inboundPeer) HandleControl(m *wire.Message) {
 }
 
 func (p *inboundPeer) HandleRetired()       {}
-func (p *inboundPeer) HandleClosed()        {}
+func (p *inboundPeer) HandleClosed()        { p.place.Leave() }
 func (p *inboundPeer) HandleEnd(error)      { p.server.peers.removeInbound(p) }
 func (p *inboundPeer) ShutdownCause() error { return p.server.whyClosed("") }
 
@@ -197,15 +228,21 @@ func (p *inboundPeer) closeUntrusted() {
 func (p *inboundPeer) serveStream(stream *mux.Stream) {
 	defer stream.Close()
 	var far *mux.Stream
-	onOwnStack(func() { far = p.answerRequest(stream) })
+	onOwnStack(func() {
+		rest := p.answerRequest(stream)
+		<-p.requests
+		if rest != nil {
+			far = rest()
+		}
+	})
 	if far != nil {
 		session.Bridge(p.Streams.Context(), stream, far)
 	}
 }
 
-// answerRequest answers the request of the stream. If that was to dial, it returns the
-// agent's stream, else nil.
-func (p *inboundPeer) answerRequest(stream *mux.Stream) *mux.Stream {
+// answerRequest answers the request of the stream. What may take long, it returns as a
+// function, which returns the agent's stream after a dial, else nil.
+func (p *inboundPeer) answerRequest(stream *mux.Stream) (rest func() *mux.Stream) {
 	stream.SetReadDeadline(time.Now().Add(cmp.Or(p.server.HandshakeTimeout, 15*time.Second)))
 	var early []byte
 	m, err := wire.Read(stream, wire.MaxRequest)
@@ -223,11 +260,13 @@ func (p *inboundPeer) answerRequest(stream *mux.Stream) *mux.Stream {
 		p.server.peers.holders.noteAsked(p, cluster)
 		wire.Write(stream, wire.New(wire.MsgHave).AddUint(wire.TagCode, uint64(p.server.hasAgent(cluster))))
 	case wire.MsgForward:
-		return p.dialFor(stream, m, early)
+		return func() *mux.Stream { return p.dialFor(stream, m, early) }
 	case wire.MsgFleet:
+		p.telling.Lock() // one at a time: it may be large
+		defer p.telling.Unlock()
 		p.server.sendStatus(stream)
 	case wire.MsgPush:
-		p.pushFor(stream, m.Text(wire.TagCluster))
+		return func() *mux.Stream { p.pushFor(stream, m.Text(wire.TagCluster)); return nil }
 	default:
 		stream.Reset(uint32(CodeBadRequest))
 	}

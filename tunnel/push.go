@@ -200,6 +200,13 @@ func (l *outboundPeer) push(ctx context.Context, cluster string, p Payload, note
 
 // pushFor pushes for the peer, and says what each agent has answered.
 func (p *inboundPeer) pushFor(stream *mux.Stream, cluster string) {
+	select {
+	case p.server.peers.pushes <- struct{}{}:
+		defer func() { <-p.server.peers.pushes }()
+	default:
+		stream.Reset(uint32(CodeTooManyStreams))
+		return
+	}
 	ctx, cancel := context.WithTimeout(p.Streams.Context(), payloadTimeout)
 	defer cancel()
 	stream.AfterReset(func(uint32, bool) { cancel() })

@@ -164,6 +164,7 @@ func (s *Server) setup() error {
 		s.registry.life = s.registrar.agentLife()
 		s.tls = s.registrar.serverTLS()
 		s.groups.Leaving = s.drainGroup
+		s.peers.places, s.peers.pushes = admission.New(maxInbound, 0), make(chan struct{}, maxPushes)
 		s.admission = admission.New(cmp.Or(s.MaxPending, 1000), carrier.HelloTimeout)
 	})
 	return s.setupErr

@@ -63,7 +63,8 @@ var (
 // another one: of the source with the most places, so that one address can't keep the
 // others out, and within a source the oldest that has sent nothing, so that a client
 // gets in next to strangers of the same address. If no place can be taken, the new
-// connection waits for its turn and is not read. Make one by [New].
+// connection waits for its turn and is not read. When too many wait, the newest of the
+// source with the most makes room. Make one by [New].
 type Admission struct {
 	max       int
 	hello     time.Duration              // for the first message; zero: no limit
@@ -123,12 +124,14 @@ type Place struct {
 // New returns an Admission of max places. Clients have the time hello for their
 // first message; zero means that the caller limits it.
 func New(max int, hello time.Duration) *Admission {
-	return &Admission{
+	a := &Admission{
 		max: max, hello: hello, freed: make(chan struct{}, 1), sources: map[netip.Prefix]*source{},
 		entering:  turns.New[netip.Prefix](1, 0),
 		Computing: turns.New[netip.Prefix](runtime.GOMAXPROCS(0), 0),
 		longTurns: turns.New[netip.Prefix](maxLong, 0),
 	}
+	a.entering.MaxAll = waitingPerPlace*max - 1 // one more has the turn
+	return a
 }
 
 // Load returns how many connections have a place, and how many wait for one.
@@ -161,11 +164,11 @@ func (p *Place) Context() context.Context { return p.ctx }
 
 // awaitPlace waits for a place.
 func (a *Admission) awaitPlace(p *Place) error {
+	a.waiting.Add(1)
 	defer a.waiting.Add(-1)
-	if a.waiting.Add(1) > int64(waitingPerPlace*a.max) {
+	if err := a.entering.Enter(p.ctx, p.from); errors.Is(err, turns.ErrFull) {
 		return ErrCrowded
-	}
-	if err := a.entering.Enter(p.ctx, p.from); err != nil {
+	} else if err != nil {
 		return err
 	}
 	defer a.entering.Leave()

@@ -130,6 +130,37 @@ func TestPatience(t *testing.T) {
 	})
 }
 
+// While strangers of as many addresses as there are places fill these and the line, a client
+// of another address gets a place as soon as a silent one has had its time.
+func TestFullLine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const max = 8
+		ctx, cancel := context.WithCancel(t.Context())
+		all := admission.New(max, 0)
+		all.Patience = 100 * time.Millisecond
+		enter := func(ip string) error {
+			p, err := all.Enter(ctx, connFrom(t, ip))
+			if err == nil {
+				p.Wait()
+				context.AfterFunc(p.Context(), p.Leave)
+			}
+			return err
+		}
+		for i := range 6 * max { // some are sent away
+			go enter(netip.AddrFrom4([4]byte{192, 0, 2, byte(i % max)}).String())
+		}
+		synctest.Wait()
+		if held, waiting := all.Load(); held != max || waiting != 4*max {
+			t.Errorf("got %d places and %d that wait, want all taken", held, waiting)
+		}
+		began := time.Now()
+		if err := enter("198.51.100.1"); err != nil || time.Since(began) > 2*all.Patience {
+			t.Errorf("got %v after %v, want a place within %v", err, time.Since(began), 2*all.Patience)
+		}
+		cancel()
+	})
+}
+
 // What a status says: one has the place, and one waits for it.
 func TestLoad(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -22,18 +22,23 @@ type Queue[K comparable] struct {
 	// the first use.
 	NewestFirst bool
 
+	// MaxAll is how many may wait of all sources; zero: any number. One more takes the place of
+	// the newest of the source with most, if its own has fewer. Set it before the first use.
+	MaxAll int
+
 	maxWaiting int
 
 	mu      sync.Mutex // guards the fields below
 	free    int
-	waiting map[K][]chan struct{}
-	order   []K // the keys of waiting, the next one first
+	all     int                // that wait
+	waiting map[K][]chan error // closed when it is their turn, or gets ErrFull
+	order   []K                // the keys of waiting, the next one first
 }
 
 // New returns a Queue with n turns. At most maxWaiting goroutines of a source may
 // wait; zero means any number.
 func New[K comparable](n, maxWaiting int) *Queue[K] {
-	return &Queue[K]{maxWaiting: maxWaiting, free: n, waiting: map[K][]chan struct{}{}}
+	return &Queue[K]{maxWaiting: maxWaiting, free: n, waiting: map[K][]chan error{}}
 }
 
 // Source returns the address of a client, or for IPv6 its network (/64), because one
@@ -59,11 +64,11 @@ func (q *Queue[K]) Enter(ctx context.Context, from K) error {
 		return err
 	}
 	select {
-	case <-turn:
-		return nil
+	case err := <-turn:
+		return err
 	case <-ctx.Done():
 	}
-	if !q.leaveQueue(from, turn) {
+	if !q.leaveQueue(from, turn) && <-turn == nil {
 		q.Leave() // it was our turn meanwhile
 	}
 	return context.Cause(ctx)
@@ -85,6 +90,7 @@ func (q *Queue[K]) Leave() {
 		next = len(queue) - 1
 	}
 	close(queue[next])
+	q.all--
 	if len(queue) == 1 {
 		delete(q.waiting, from)
 		return
@@ -106,7 +112,7 @@ func (q *Queue[K]) Waits(from K) bool {
 
 // takeTurn takes a free turn, or returns a channel that is closed when it is the
 // caller's turn.
-func (q *Queue[K]) takeTurn(from K) (chan struct{}, error) {
+func (q *Queue[K]) takeTurn(from K) (chan error, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.free > 0 {
@@ -116,7 +122,11 @@ func (q *Queue[K]) takeTurn(from K) (chan struct{}, error) {
 	if q.maxWaiting > 0 && len(q.waiting[from]) >= q.maxWaiting {
 		return nil, ErrFull
 	}
-	turn := make(chan struct{})
+	if q.MaxAll > 0 && q.all >= q.MaxAll && !q.makeRoomLocked(from) {
+		return nil, ErrFull
+	}
+	q.all++
+	turn := make(chan error, 1)
 	if q.waiting[from] == nil {
 		q.order = append(q.order, from)
 	}
@@ -124,14 +134,35 @@ func (q *Queue[K]) takeTurn(from K) (chan struct{}, error) {
 	return turn, nil
 }
 
+// makeRoomLocked sends the newest of the source with most away, if from has fewer.
+func (q *Queue[K]) makeRoomLocked(from K) bool {
+	most := from
+	for key, queue := range q.waiting {
+		if len(queue) > len(q.waiting[most]) {
+			most = key
+		}
+	}
+	if most == from {
+		return false
+	}
+	turn := q.waiting[most][len(q.waiting[most])-1]
+	turn <- ErrFull
+	return q.leaveLocked(most, turn)
+}
+
 // leaveQueue stops waiting, and reports whether the turn had not come yet.
-func (q *Queue[K]) leaveQueue(from K, turn chan struct{}) bool {
+func (q *Queue[K]) leaveQueue(from K, turn chan error) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	return q.leaveLocked(from, turn)
+}
+
+func (q *Queue[K]) leaveLocked(from K, turn chan error) bool {
 	i := slices.Index(q.waiting[from], turn)
 	if i < 0 {
 		return false
 	}
+	q.all--
 	q.waiting[from] = slices.Delete(q.waiting[from], i, i+1)
 	if len(q.waiting[from]) == 0 {
 		delete(q.waiting, from)

@@ -2,9 +2,12 @@ package turns_test
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/netip"
+	"runtime"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 
@@ -81,6 +84,75 @@ func TestNewestFirst(t *testing.T) {
 			t.Errorf("got %v, want %v", got, want)
 		}
 	})
+}
+
+// Who makes room for one more when as many wait as may.
+func TestMaxAll(t *testing.T) {
+	for _, tt := range []struct {
+		name, waiting, next string
+		want                []string // who gets turns, then
+	}{
+		{"the newest of the source with most", "aaabb", "c", []string{"a0", "b0", "c0", "a1", "b1"}},
+		{"for one of a source with fewer", "aaabb", "b", []string{"a0", "b0", "a1", "b1", "b2"}},
+		{"not for its own source", "aabb", "a", []string{"a0", "b0", "a1", "b1"}},
+		{"a source of one is gone with it", "a", "b", []string{"b0"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				queue := turns.New[string](1, 0)
+				queue.MaxAll = len(tt.waiting)
+				queue.Enter(t.Context(), "x")
+				order, full, came := make(chan string, 10), 0, map[string]int{}
+				for _, r := range tt.waiting + tt.next {
+					source, who := string(r), fmt.Sprint(string(r), came[string(r)])
+					came[source]++
+					go func() {
+						switch err := queue.Enter(t.Context(), source); err {
+						case nil:
+							order <- who
+						case turns.ErrFull:
+							full++
+						default:
+							t.Error(err)
+						}
+					}()
+					synctest.Wait()
+				}
+				if full != 1 {
+					t.Errorf("%d were sent away, want one", full)
+				}
+				var got []string
+				for range tt.waiting {
+					queue.Leave()
+					got = append(got, <-order)
+				}
+				if !slices.Equal(got, tt.want) {
+					t.Errorf("got the turns %v, want %v", got, tt.want)
+				}
+			})
+		})
+	}
+}
+
+// Whoever gives up as it is sent away leaves no turn too many.
+func TestGiveUpWhileSentAway(t *testing.T) {
+	for range 200 {
+		queue := turns.New[string](1, 0)
+		queue.MaxAll = 1
+		queue.Enter(t.Context(), "x")
+		ctx, cancel := context.WithCancel(t.Context())
+		var waiter sync.WaitGroup
+		waiter.Go(func() { queue.Enter(ctx, "a") })
+		for !queue.Waits("a") {
+			runtime.Gosched()
+		}
+		cancel()
+		queue.Enter(ctx, "b")
+		waiter.Wait()
+		if queue.Enter(ctx, "c") == nil {
+			t.Fatal("got a turn while another one has it")
+		}
+	}
 }
 
 func TestSource(t *testing.T) {

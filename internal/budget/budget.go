@@ -59,6 +59,9 @@ func (b *Budget) isNearBound() bool { return b.held.Load() > b.limit()/16*15 }
 // Held returns how many bytes are held.
 func Held(b *Budget) int { return int(b.held.Load()) }
 
+// IsHalfUsed reports whether half of the bound is held.
+func IsHalfUsed(b *Budget) bool { return b.held.Load() > b.limit()/2 }
+
 // Add counts n bytes, which may be negative.
 func Add(b *Budget, n int) { b.held.Add(int64(n)) }
 

@@ -1,6 +1,10 @@
 package mux
 
-import "time"
+import (
+	"time"
+
+	"github.com/causewayproject/causeway/internal/budget"
+)
 
 // # Windows
 //
@@ -14,6 +18,7 @@ import "time"
 //     than about twice what is read in a round trip. Before that the reader must
 //     have read half of the window, and half of it must be free. A reader that is
 //     slow or stalls gets no larger window, whatever the peer sends.
+//     While the Budget is half used, none grows.
 //   - Sharing. All windows of a session share maxGrown. A stream may take as much
 //     of it as is left for the others: half if it is the only one, a third each if
 //     there are two, and so on. So a reader that stalls with a large window leaves
@@ -124,6 +129,9 @@ func (s *Session) resizeWindowLocked(w *flowControl, now time.Duration) {
 	case w.readBytes >= w.size/2 && w.unread <= w.size/2:
 		want = min(5*max(flow, w.readBytes), 4*w.size)
 		w.readSince, w.readBytes = now, 0
+	}
+	if budget.IsHalfUsed(s.config.Budget) { // readers are slow enough as it is
+		want = min(want, w.size)
 	}
 	// The share: half of what the other streams have left of maxGrown.
 	fair := initialWindow + (maxGrown-s.grownTotal+w.extraSize())/2

@@ -13,6 +13,7 @@ import (
 
 	"github.com/hashicorp/yamux"
 
+	"github.com/causewayproject/causeway/internal/budget"
 	"github.com/causewayproject/causeway/internal/linktest"
 	"github.com/causewayproject/causeway/internal/mux"
 )
@@ -87,6 +88,24 @@ func TestWindowGrows(t *testing.T) {
 				st.Close()
 				reading.Wait()
 			})
+		})
+	}
+}
+
+// No window grows while half of the Budget is used.
+func TestWindowsLeaveTheBudget(t *testing.T) {
+	for _, tt := range []struct{ used, want int }{{mux.MaxGrown/2 + 1, mux.Initial}, {0, mux.MaxWindow / 2}} {
+		synctest.Test(t, func(t *testing.T) {
+			b := &budget.Budget{Bytes: mux.MaxGrown}
+			budget.Add(b, tt.used)
+			client, server := sessions(t, longLine(100*time.Millisecond, gbit), &mux.Config{Budget: b})
+			st, stop := flow(t, client, server)
+			go io.Copy(io.Discard, st)
+			time.Sleep(3 * time.Second)
+			if got := st.Window(); got > tt.want && tt.used > 0 || got < tt.want {
+				t.Errorf("%d bytes used: got a window of %d, want %d", tt.used, got, tt.want)
+			}
+			stop()
 		})
 	}
 }

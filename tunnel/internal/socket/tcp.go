@@ -5,8 +5,6 @@ import (
 	"time"
 )
 
-const userTimeout = 30 * time.Second
-
 // TuneListener returns a listener that tunes what l accepts, as Tune does. A listener of
 // TuneListener is returned as it is.
 func TuneListener(l net.Listener) net.Listener {
@@ -26,16 +24,14 @@ func (l tunedListener) Accept() (net.Conn, error) {
 	return conn, err
 }
 
-// Tune sets the options of the TCP connection at the bottom of conn, if there is
-// one: how long sent data may stay unacknowledged, 30 s, and how much data that was
-// not sent the kernel takes. A system may have neither: a dead peer is found by the
-// session's keepalive in any case.
+// Tune sets how much data that was not sent the kernel takes for the TCP connection at the
+// bottom of conn, if there is one and the system has such an option.
 func Tune(conn net.Conn) {
 	tc, ok := Innermost(conn).(*net.TCPConn)
 	if !ok {
 		return
 	}
-	setOptions(tc, userTimeout, minUnsent)
+	setUnsent(tc, minUnsent)
 }
 
 const (
@@ -75,7 +71,7 @@ func (u *UnsentLimit) Wrote(n int) {
 	now := time.Now()
 	if limit := unsentLimitFor(u.sent, now.Sub(u.since)); limit != u.limit {
 		u.limit = limit
-		setOptions(u.conn, 0, limit)
+		setUnsent(u.conn, limit)
 	}
 	u.sent, u.since = 0, now
 }

@@ -2,9 +2,6 @@
 
 package socket
 
-import (
-	"net"
-	"time"
-)
+import "net"
 
-func setOptions(*net.TCPConn, time.Duration, int) {}
+func setUnsent(*net.TCPConn, int) {}

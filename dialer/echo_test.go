@@ -16,7 +16,6 @@ import (
 	"testing/synctest"
 
 	"github.com/causewayproject/causeway/dialer"
-	"github.com/causewayproject/causeway/internal/test/proxytest"
 )
 
 const echoPassword = `c4nary/+&"word`
@@ -144,20 +143,20 @@ func TestProxyEchoesEarlierCredentials(t *testing.T) {
 func TestHTTP2ProxyEchoesPassword(t *testing.T) {
 	const password = "c4naryword"
 	login := base64.StdEncoding.EncodeToString([]byte("user:" + password))
-	for name, answer := range map[string]func(f *proxytest.Frames, stream uint32){
-		"header": func(f *proxytest.Frames, stream uint32) {
+	for name, answer := range map[string]func(f *h2Frames, stream uint32){
+		"header": func(f *h2Frames, stream uint32) {
 			f.Answer(stream, true, "403", "x-squid-error", password+login)
 		},
-		"body": func(f *proxytest.Frames, stream uint32) {
+		"body": func(f *h2Frames, stream uint32) {
 			f.Answer(stream, false, "407")
 			f.Data(stream, true, "was "+password+" and "+login)
 		},
-		"name that is not valid": func(f *proxytest.Frames, stream uint32) { f.Answer(stream, true, "403", "X "+password, "x") },
-		"status":                 func(f *proxytest.Frames, stream uint32) { f.Answer(stream, true, password) },
+		"name that is not valid": func(f *h2Frames, stream uint32) { f.Answer(stream, true, "403", "X "+password, "x") },
+		"status":                 func(f *h2Frames, stream uint32) { f.Answer(stream, true, password) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				d, _ := framed(t, nil, func(_ context.Context, f *proxytest.Frames) {
+				d, _ := framed(t, nil, func(_ context.Context, f *h2Frames) {
 					for got := range f.Received {
 						if got.Stream != 0 && got.Type == 1 {
 							answer(f, got.Stream)

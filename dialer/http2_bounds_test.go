@@ -21,7 +21,6 @@ import (
 
 	"github.com/causewayproject/causeway/dialer"
 	"github.com/causewayproject/causeway/internal/test/pki"
-	"github.com/causewayproject/causeway/internal/test/proxytest"
 )
 
 // An idle tunnel holds little, whatever frames the proxy allows.
@@ -29,8 +28,8 @@ func TestHTTP2IdleMemory(t *testing.T) {
 	const tunnels, most = 200, 64 << 10
 	ca := pki.NewCA("proxy")
 	settings := []http2.Setting{{ID: http2.SettingMaxFrameSize, Val: 1<<24 - 1}, {ID: http2.SettingMaxConcurrentStreams, Val: 1000}}
-	addr := serve(t, listen(t), proxytest.HTTP2(&tls.Config{Certificates: []tls.Certificate{ca.Server("127.0.0.1")}}, settings,
-		accept(func(f *proxytest.Frames, got proxytest.Frame) {
+	addr := serve(t, listen(t), serveFrames(&tls.Config{Certificates: []tls.Certificate{ca.Server("127.0.0.1")}}, settings,
+		accept(func(f *h2Frames, got h2Frame) {
 			if len(got.Data) > 0 {
 				f.Data(got.Stream, false, string(got.Data))
 			}
@@ -221,7 +220,7 @@ func TestHTTP2ChallengeOneStream(t *testing.T) {
 		t.Run(fmt.Sprintf("the answer ends: %t", end), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				settings := []http2.Setting{{ID: http2.SettingMaxConcurrentStreams, Val: 1}}
-				d, connections := framed(t, settings, func(_ context.Context, f *proxytest.Frames) {
+				d, connections := framed(t, settings, func(_ context.Context, f *h2Frames) {
 					open := uint32(0)
 					for got := range f.Received {
 						switch {
@@ -287,7 +286,7 @@ func TestHTTP2CloseSoon(t *testing.T) {
 				if tt.blocked {
 					want, settings = 0, []http2.Setting{{ID: http2.SettingInitialWindowSize, Val: 0}}
 				}
-				d, _ := framed(t, settings, func(_ context.Context, f *proxytest.Frames) {
+				d, _ := framed(t, settings, func(_ context.Context, f *h2Frames) {
 					for frame := range f.Received {
 						got += len(frame.Data)
 						switch {
@@ -322,16 +321,16 @@ func TestHTTP2WindowOverflow(t *testing.T) {
 		t.Skipf("net/http of %s hangs there; the doc of HTTP2 says so", runtime.Version())
 	}
 	const most = 1<<31 - 1
-	overflows := map[string]func(*proxytest.Frames, uint32){
-		"by WINDOW_UPDATE": func(f *proxytest.Frames, stream uint32) { f.Window(stream, most) },
-		"by WINDOW_UPDATE after its end": func(f *proxytest.Frames, stream uint32) {
+	overflows := map[string]func(*h2Frames, uint32){
+		"by WINDOW_UPDATE": func(f *h2Frames, stream uint32) { f.Window(stream, most) },
+		"by WINDOW_UPDATE after its end": func(f *h2Frames, stream uint32) {
 			f.Data(stream, true, "")
 			f.Window(stream, most)
 		},
 	}
 	for name, overflow := range overflows {
 		t.Run(name, func(t *testing.T) {
-			d, _ := framed(t, nil, accept(func(f *proxytest.Frames, got proxytest.Frame) {
+			d, _ := framed(t, nil, accept(func(f *h2Frames, got h2Frame) {
 				if got.Type == http2.FrameHeaders {
 					overflow(f, got.Stream)
 				}

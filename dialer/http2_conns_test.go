@@ -18,14 +18,13 @@ import (
 
 	"github.com/causewayproject/causeway/dialer"
 	"github.com/causewayproject/causeway/internal/test/pki"
-	"github.com/causewayproject/causeway/internal/test/proxytest"
 )
 
 // A connection that is lost resets its streams, and the next dial has a new
 // one.
 func TestHTTP2ConnectionLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d, connections := framed(t, nil, func(_ context.Context, f *proxytest.Frames) {
+		d, connections := framed(t, nil, func(_ context.Context, f *h2Frames) {
 			f.Answer(f.Next().Stream, false, "200")
 			f.Next()
 		}, accept(nil))
@@ -45,7 +44,7 @@ func TestHTTP2ConnectionLost(t *testing.T) {
 // After a GOAWAY new dials have a new connection, and streams live on.
 func TestHTTP2GoAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d, connections := framed(t, nil, accept(func(f *proxytest.Frames, got proxytest.Frame) {
+		d, connections := framed(t, nil, accept(func(f *h2Frames, got h2Frame) {
 			switch string(got.Data) {
 			case "go away":
 				f.GoAway(got.Stream, http2.ErrCodeNo)
@@ -72,15 +71,15 @@ func TestHTTP2GoAway(t *testing.T) {
 // A GOAWAY or a refused stream that crosses a request is no failure of the
 // dial: the proxy has not looked at it.
 func TestHTTP2Retry(t *testing.T) {
-	for name, refuse := range map[string]func(f *proxytest.Frames, stream uint32){
-		"GOAWAY":         func(f *proxytest.Frames, stream uint32) { f.GoAway(stream-2, http2.ErrCodeNo) },
-		"closed":         func(f *proxytest.Frames, stream uint32) {},
-		"REFUSED_STREAM": func(f *proxytest.Frames, stream uint32) { f.Reset(stream, http2.ErrCodeRefusedStream) },
+	for name, refuse := range map[string]func(f *h2Frames, stream uint32){
+		"GOAWAY":         func(f *h2Frames, stream uint32) { f.GoAway(stream-2, http2.ErrCodeNo) },
+		"closed":         func(f *h2Frames, stream uint32) {},
+		"REFUSED_STREAM": func(f *h2Frames, stream uint32) { f.Reset(stream, http2.ErrCodeRefusedStream) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				refused := 0
-				d, _ := framed(t, nil, func(_ context.Context, f *proxytest.Frames) {
+				d, _ := framed(t, nil, func(_ context.Context, f *h2Frames) {
 					for got := range f.Received {
 						if got.Type != http2.FrameHeaders {
 							continue
@@ -127,7 +126,7 @@ func TestHTTP2MaxConcurrentStreams(t *testing.T) {
 func TestHTTP2MaxConcurrentStreamsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var streams atomic.Int32
-		d, connections := framed(t, []http2.Setting{{ID: http2.SettingMaxConcurrentStreams, Val: 2}}, accept(func(_ *proxytest.Frames, got proxytest.Frame) {
+		d, connections := framed(t, []http2.Setting{{ID: http2.SettingMaxConcurrentStreams, Val: 2}}, accept(func(_ *h2Frames, got h2Frame) {
 			if got.Type == http2.FrameHeaders {
 				streams.Add(1)
 			}
@@ -226,8 +225,8 @@ func slowSettings(tc *tls.Conn, first string) {
 // A proxy that hangs is bounded by the context, which harms no other stream.
 func TestHTTP2Context(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		resets := make(chan proxytest.Frame, 10)
-		d, connections := framed(t, nil, func(_ context.Context, f *proxytest.Frames) {
+		resets := make(chan h2Frame, 10)
+		d, connections := framed(t, nil, func(_ context.Context, f *h2Frames) {
 			for got := range f.Received {
 				switch {
 				case got.Type == http2.FrameHeaders && got.Stream == 1:

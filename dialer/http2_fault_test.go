@@ -19,11 +19,10 @@ import (
 
 	"github.com/causewayproject/causeway/dialer"
 	"github.com/causewayproject/causeway/internal/test/pki"
-	"github.com/causewayproject/causeway/internal/test/proxytest"
 )
 
 // script is the proxy's side of a connection.
-type script = func(context.Context, *proxytest.Frames)
+type script = func(context.Context, *h2Frames)
 
 // framed returns a dialer to a proxy that speaks HTTP/2 by script, over
 // net.Pipe. It is for a synctest bubble. script n runs on connection n, the
@@ -41,7 +40,7 @@ func framed(t *testing.T, settings []http2.Setting, scripts ...script) (d *diale
 		Forward: dialer.Func(func(context.Context, string, string) (net.Conn, error) {
 			n := int(connections.Add(1))
 			near, far := net.Pipe()
-			go proxytest.HTTP2(serverConfig, settings, scripts[min(n, len(scripts))-1])(t.Context(), far)
+			go serveFrames(serverConfig, settings, scripts[min(n, len(scripts))-1])(t.Context(), far)
 			return near, nil
 		}),
 	}, connections
@@ -49,8 +48,8 @@ func framed(t *testing.T, settings []http2.Setting, scripts ...script) (d *diale
 
 // accept answers each request with a 200, and passes what comes next to
 // handle, which may be nil.
-func accept(handle func(f *proxytest.Frames, got proxytest.Frame)) script {
-	return func(_ context.Context, f *proxytest.Frames) {
+func accept(handle func(f *h2Frames, got h2Frame)) script {
+	return func(_ context.Context, f *h2Frames) {
 		for got := range f.Received {
 			if got.Type == http2.FrameHeaders {
 				f.Answer(got.Stream, false, "200")
@@ -82,7 +81,7 @@ func mustRead(t *testing.T, r io.Reader, want string) {
 func TestHTTP2Request(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		requests := make(chan map[string]string, 1)
-		d, _ := framed(t, nil, accept(func(f *proxytest.Frames, got proxytest.Frame) {
+		d, _ := framed(t, nil, accept(func(f *h2Frames, got h2Frame) {
 			if got.Type == http2.FrameHeaders {
 				requests <- got.Header
 			}
@@ -113,48 +112,48 @@ func TestHTTP2Answers(t *testing.T) {
 	large := strings.Repeat("x", 8<<10)
 	for _, tt := range []struct {
 		name   string
-		answer func(f *proxytest.Frames, stream uint32)
+		answer func(f *h2Frames, stream uint32)
 		early  string
 		status int
 		want   string // in the error
 	}{
-		{"204", func(f *proxytest.Frames, s uint32) { f.Answer(s, false, "204"); f.Data(s, false, "SSH-2.0") }, "SSH-2.0", 0, ""},
-		{"1xx first", func(f *proxytest.Frames, s uint32) {
+		{"204", func(f *h2Frames, s uint32) { f.Answer(s, false, "204"); f.Data(s, false, "SSH-2.0") }, "SSH-2.0", 0, ""},
+		{"1xx first", func(f *h2Frames, s uint32) {
 			f.Answer(s, false, "103", "link", "</x>")
 			f.Answer(s, false, "100")
 			f.Answer(s, false, "200")
 		}, "", 0, ""},
-		{"endless 1xx", func(f *proxytest.Frames, s uint32) {
+		{"endless 1xx", func(f *h2Frames, s uint32) {
 			for range 100 {
 				f.Answer(s, false, "103", "link", large)
 			}
 		}, "", 0, "header list too large"},
-		{"huge header", func(f *proxytest.Frames, s uint32) {
+		{"huge header", func(f *h2Frames, s uint32) {
 			f.Answer(s, false, "200", "a", large, "b", large, "c", large, "d", large, "e", large, "f", large, "g", large, "h", large, "i", large)
 		}, "", 0, "header list"},
-		{"NUL in a header", func(f *proxytest.Frames, s uint32) { f.Answer(s, false, "200", "a", "b\x00c") }, "", 0, "PROTOCOL_ERROR"},
-		{"Content-Length", func(f *proxytest.Frames, s uint32) { f.Answer(s, false, "200", "content-length", "5") }, "", 0, "Content-Length"},
-		{"refused with a body", func(f *proxytest.Frames, s uint32) {
+		{"NUL in a header", func(f *h2Frames, s uint32) { f.Answer(s, false, "200", "a", "b\x00c") }, "", 0, "PROTOCOL_ERROR"},
+		{"Content-Length", func(f *h2Frames, s uint32) { f.Answer(s, false, "200", "content-length", "5") }, "", 0, "Content-Length"},
+		{"refused with a body", func(f *h2Frames, s uint32) {
 			f.Answer(s, false, "403", "x-squid-error", "ERR_ACCESS_DENIED 0")
 			f.Data(s, true, "denied")
 		}, "denied", 403, "403 Forbidden (X-Squid-Error: ERR_ACCESS_DENIED 0)"},
-		{"refused with a body that does not end", func(f *proxytest.Frames, s uint32) {
+		{"refused with a body that does not end", func(f *h2Frames, s uint32) {
 			f.Answer(s, false, "502")
 			f.Data(s, false, "no way")
 		}, "no way", 502, "502 Bad Gateway"},
-		{"refused with a large body", func(f *proxytest.Frames, s uint32) {
+		{"refused with a large body", func(f *h2Frames, s uint32) {
 			f.Answer(s, false, "502")
 			f.Data(s, true, large)
 		}, large[:4<<10], 502, "502"},
-		{"refused without a body", func(f *proxytest.Frames, s uint32) { f.Answer(s, true, "407") }, "", 407, "407"},
-		{"reset", func(f *proxytest.Frames, s uint32) { f.Reset(s, http2.ErrCodeConnect) }, "", 0, "CONNECT_ERROR"},
-		{"refused stream", func(f *proxytest.Frames, s uint32) { f.Reset(s, http2.ErrCodeRefusedStream) }, "", 0, "REFUSED_STREAM"},
-		{"data first", func(f *proxytest.Frames, s uint32) { f.Data(s, false, "x") }, "", 0, "PROTOCOL_ERROR"},
-		{"closed", func(f *proxytest.Frames, s uint32) { f.GoAway(s, http2.ErrCodeInternal) }, "", 0, "GOAWAY"},
+		{"refused without a body", func(f *h2Frames, s uint32) { f.Answer(s, true, "407") }, "", 407, "407"},
+		{"reset", func(f *h2Frames, s uint32) { f.Reset(s, http2.ErrCodeConnect) }, "", 0, "CONNECT_ERROR"},
+		{"refused stream", func(f *h2Frames, s uint32) { f.Reset(s, http2.ErrCodeRefusedStream) }, "", 0, "REFUSED_STREAM"},
+		{"data first", func(f *h2Frames, s uint32) { f.Data(s, false, "x") }, "", 0, "PROTOCOL_ERROR"},
+		{"closed", func(f *h2Frames, s uint32) { f.GoAway(s, http2.ErrCodeInternal) }, "", 0, "GOAWAY"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				d, _ := framed(t, nil, func(_ context.Context, f *proxytest.Frames) {
+				d, _ := framed(t, nil, func(_ context.Context, f *h2Frames) {
 					for got := range f.Received {
 						if got.Type == http2.FrameHeaders {
 							tt.answer(f, got.Stream)
@@ -193,7 +192,7 @@ func TestHTTP2Answers(t *testing.T) {
 func TestHTTP2Authenticator(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var streams []uint32
-		d, connections := framed(t, nil, func(_ context.Context, f *proxytest.Frames) {
+		d, connections := framed(t, nil, func(_ context.Context, f *h2Frames) {
 			for got := range f.Received {
 				if got.Type != http2.FrameHeaders {
 					continue
@@ -222,8 +221,8 @@ func TestHTTP2Authenticator(t *testing.T) {
 func TestHTTP2HalfClose(t *testing.T) {
 	t.Run("target first", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			frames := make(chan proxytest.Frame, 100)
-			d, _ := framed(t, nil, accept(func(f *proxytest.Frames, got proxytest.Frame) {
+			frames := make(chan h2Frame, 100)
+			d, _ := framed(t, nil, accept(func(f *h2Frames, got h2Frame) {
 				if got.Type == http2.FrameHeaders {
 					f.Data(got.Stream, true, "bye")
 				} else {
@@ -254,7 +253,7 @@ func TestHTTP2HalfClose(t *testing.T) {
 	})
 	t.Run("we first", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			d, _ := framed(t, nil, accept(func(f *proxytest.Frames, got proxytest.Frame) {
+			d, _ := framed(t, nil, accept(func(f *h2Frames, got h2Frame) {
 				if got.End {
 					f.Data(got.Stream, false, "late ")
 					f.Data(got.Stream, true, "answer")
@@ -278,7 +277,7 @@ func TestHTTP2Reset(t *testing.T) {
 	for _, code := range []http2.ErrCode{http2.ErrCodeNo, http2.ErrCodeCancel, http2.ErrCodeConnect} {
 		t.Run(code.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				d, _ := framed(t, nil, accept(func(f *proxytest.Frames, got proxytest.Frame) {
+				d, _ := framed(t, nil, accept(func(f *h2Frames, got h2Frame) {
 					switch string(got.Data) {
 					case "break":
 						f.Data(got.Stream, false, "last words")
@@ -314,7 +313,7 @@ func TestHTTP2Reset(t *testing.T) {
 func TestHTTP2WindowStarvation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var got strings.Builder
-		d, _ := framed(t, []http2.Setting{{ID: http2.SettingInitialWindowSize, Val: 100}}, accept(func(f *proxytest.Frames, frame proxytest.Frame) {
+		d, _ := framed(t, []http2.Setting{{ID: http2.SettingInitialWindowSize, Val: 100}}, accept(func(f *h2Frames, frame h2Frame) {
 			if frame.Stream == 1 {
 				got.Write(frame.Data)
 			} else if len(frame.Data) > 0 {
@@ -359,7 +358,7 @@ func TestHTTP2WindowStarvation(t *testing.T) {
 // A proxy that is silent and does not answer a PING is dead.
 func TestHTTP2DeadConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		mute := func(f *proxytest.Frames, got proxytest.Frame) { f.Mute.Store(string(got.Data) == "hush") }
+		mute := func(f *h2Frames, got h2Frame) { f.Mute.Store(string(got.Data) == "hush") }
 		d, connections := framed(t, nil, accept(mute))
 		d.HTTP2.PingInterval, d.HTTP2.PingTimeout = 10*time.Second, 5*time.Second
 		conn := mustDial(t, d)
@@ -389,18 +388,18 @@ func TestHTTP2DeadConnection(t *testing.T) {
 func TestHTTP2StreamClose(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
-		then  func(f *proxytest.Frames, stream uint32)
+		then  func(f *h2Frames, stream uint32)
 		reset bool
 		after time.Duration
 	}{
-		{"the target ends", func(f *proxytest.Frames, stream uint32) { f.Data(stream, true, "") }, false, 0},
-		{"the target talks", func(f *proxytest.Frames, stream uint32) { f.Data(stream, false, "more") }, true, 0},
-		{"the target is silent", func(*proxytest.Frames, uint32) {}, true, 5 * time.Second},
+		{"the target ends", func(f *h2Frames, stream uint32) { f.Data(stream, true, "") }, false, 0},
+		{"the target talks", func(f *h2Frames, stream uint32) { f.Data(stream, false, "more") }, true, 0},
+		{"the target is silent", func(*h2Frames, uint32) {}, true, 5 * time.Second},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				var got []proxytest.Frame
-				d, _ := framed(t, nil, accept(func(f *proxytest.Frames, frame proxytest.Frame) {
+				var got []h2Frame
+				d, _ := framed(t, nil, accept(func(f *h2Frames, frame h2Frame) {
 					got = append(got, frame)
 					if frame.End {
 						tt.then(f, frame.Stream)
@@ -446,8 +445,8 @@ func second(_ int, err error) error { return err }
 // A stream whose other side broke off must not look whole to the proxy.
 func TestHTTP2StreamReset(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var got []proxytest.Frame
-		d, _ := framed(t, nil, accept(func(_ *proxytest.Frames, frame proxytest.Frame) { got = append(got, frame) }))
+		var got []h2Frame
+		d, _ := framed(t, nil, accept(func(_ *h2Frames, frame h2Frame) { got = append(got, frame) }))
 		conn := mustDial(t, d)
 		io.WriteString(conn, "half of it")
 		resetter := conn.(interface{ Reset(uint32) error })
@@ -475,7 +474,7 @@ func TestHTTP2StreamReset(t *testing.T) {
 // Close of the pool closes everything, also what nobody reads.
 func TestHTTP2Close(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d, _ := framed(t, nil, accept(func(f *proxytest.Frames, got proxytest.Frame) {
+		d, _ := framed(t, nil, accept(func(f *h2Frames, got h2Frame) {
 			f.Data(got.Stream, false, "unread")
 		}))
 		conn, closed := mustDial(t, d), mustDial(t, d)
@@ -500,8 +499,8 @@ func TestHTTP2Close(t *testing.T) {
 func TestHTTP2Idle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gone := make(chan time.Time, 1)
-		d, _ := framed(t, nil, func(ctx context.Context, f *proxytest.Frames) {
-			accept(func(f *proxytest.Frames, got proxytest.Frame) {
+		d, _ := framed(t, nil, func(ctx context.Context, f *h2Frames) {
+			accept(func(f *h2Frames, got h2Frame) {
 				if got.End {
 					f.Data(got.Stream, true, "")
 				}

@@ -1,4 +1,4 @@
-package proxytest
+package dialer_test
 
 import (
 	"bytes"
@@ -14,8 +14,8 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// Frame is what a client of [Frames] sent: HEADERS, DATA or RST_STREAM.
-type Frame struct {
+// h2Frame is what a client of [h2Frames] sent: HEADERS, DATA or RST_STREAM.
+type h2Frame struct {
 	Type   http2.FrameType
 	Stream uint32
 	End    bool // END_STREAM
@@ -24,17 +24,17 @@ type Frame struct {
 	Code   http2.ErrCode
 }
 
-func (f Frame) String() string {
+func (f h2Frame) String() string {
 	return fmt.Sprintf("%v %d end=%t %q %v", f.Type, f.Stream, f.End, f.Data, f.Code)
 }
 
-// Frames is the proxy's side of an HTTP/2 connection, for a script: it sends
+// h2Frames is the proxy's side of an HTTP/2 connection, for a script: it sends
 // what it is told to. SETTINGS and PING are answered by themselves.
-type Frames struct {
+type h2Frames struct {
 	// Mute stops the answers to PING.
 	Mute atomic.Bool
 	// Received has the client's frames. It is closed when the connection is.
-	Received chan Frame
+	Received chan h2Frame
 
 	fr *http2.Framer
 
@@ -47,10 +47,10 @@ type Frames struct {
 	enc *hpack.Encoder
 }
 
-// HTTP2 returns a function for [Serve] that runs script on each connection
+// serveFrames returns a function for [Serve] that runs script on each connection
 // that speaks HTTP/2 over TLS. settings are the proxy's. When script returns,
 // the connection is closed.
-func HTTP2(cfg *tls.Config, settings []http2.Setting, script func(ctx context.Context, f *Frames)) func(context.Context, net.Conn) {
+func serveFrames(cfg *tls.Config, settings []http2.Setting, script func(ctx context.Context, f *h2Frames)) func(context.Context, net.Conn) {
 	return func(ctx context.Context, conn net.Conn) {
 		cfg := cfg.Clone()
 		cfg.NextProtos = []string{http2.NextProtoTLS}
@@ -60,7 +60,7 @@ func HTTP2(cfg *tls.Config, settings []http2.Setting, script func(ctx context.Co
 			conn.Close()
 			return
 		}
-		f := &Frames{Received: make(chan Frame, 10_000), queue: make(chan func(), 10_000), fr: http2.NewFramer(tc, tc)}
+		f := &h2Frames{Received: make(chan h2Frame, 10_000), queue: make(chan func(), 10_000), fr: http2.NewFramer(tc, tc)}
 		f.fr.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
 		f.enc = hpack.NewEncoder(&f.buf)
 		f.write(func() { f.fr.WriteSettings(settings...) })
@@ -84,14 +84,14 @@ func HTTP2(cfg *tls.Config, settings []http2.Setting, script func(ctx context.Co
 
 // read takes the client's frames as fast as they come: a script that only
 // writes must not stop it.
-func (f *Frames) read() {
+func (f *h2Frames) read() {
 	defer close(f.Received)
 	for {
 		frame, err := f.fr.ReadFrame()
 		if err != nil {
 			return
 		}
-		got := Frame{Type: frame.Header().Type, Stream: frame.Header().StreamID}
+		got := h2Frame{Type: frame.Header().Type, Stream: frame.Header().StreamID}
 		switch frame := frame.(type) {
 		case *http2.SettingsFrame:
 			if !frame.IsAck() {
@@ -120,13 +120,13 @@ func (f *Frames) read() {
 	}
 }
 
-// Next is the next frame, and the zero Frame once the connection is closed.
-func (f *Frames) Next() Frame { return <-f.Received }
+// Next is the next frame, and the zero h2Frame once the connection is closed.
+func (f *h2Frames) Next() h2Frame { return <-f.Received }
 
 // write has one of the Framer's methods run, after those before it: to wait
 // for it could stop the reader. Errors are dropped, a script learns from what
 // it receives that its client is gone.
-func (f *Frames) write(frame func()) {
+func (f *h2Frames) write(frame func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if !f.done {
@@ -135,7 +135,7 @@ func (f *Frames) write(frame func()) {
 }
 
 // Answer sends HEADERS: a status and pairs of names and values.
-func (f *Frames) Answer(stream uint32, end bool, status string, header ...string) {
+func (f *h2Frames) Answer(stream uint32, end bool, status string, header ...string) {
 	f.write(func() {
 		f.buf.Reset()
 		f.enc.WriteField(hpack.HeaderField{Name: ":status", Value: status})
@@ -153,21 +153,21 @@ func (f *Frames) Answer(stream uint32, end bool, status string, header ...string
 }
 
 // Data sends DATA.
-func (f *Frames) Data(stream uint32, end bool, data string) {
+func (f *h2Frames) Data(stream uint32, end bool, data string) {
 	f.write(func() { f.fr.WriteData(stream, end, []byte(data)) })
 }
 
 // Reset sends RST_STREAM.
-func (f *Frames) Reset(stream uint32, code http2.ErrCode) {
+func (f *h2Frames) Reset(stream uint32, code http2.ErrCode) {
 	f.write(func() { f.fr.WriteRSTStream(stream, code) })
 }
 
 // GoAway sends GOAWAY: streams up to last are still served.
-func (f *Frames) GoAway(last uint32, code http2.ErrCode) {
+func (f *h2Frames) GoAway(last uint32, code http2.ErrCode) {
 	f.write(func() { f.fr.WriteGoAway(last, code, nil) })
 }
 
 // Window sends WINDOW_UPDATE, for the connection if stream is zero.
-func (f *Frames) Window(stream, n uint32) {
+func (f *h2Frames) Window(stream, n uint32) {
 	f.write(func() { f.fr.WriteWindowUpdate(stream, n) })
 }

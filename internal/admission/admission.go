@@ -164,6 +164,9 @@ func (p *Place) Context() context.Context { return p.ctx }
 
 // awaitPlace waits for a place.
 func (a *Admission) awaitPlace(p *Place) error {
+	if a.max <= 0 {
+		return ErrCrowded
+	}
 	a.waiting.Add(1)
 	defer a.waiting.Add(-1)
 	if err := a.entering.Enter(p.ctx, p.from); errors.Is(err, turns.ErrFull) {

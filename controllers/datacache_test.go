@@ -156,12 +156,12 @@ func (f transportFunc) RoundTrip(r *http.Request) (*http.Response, error) { retu
 func TestDecodingTakesTurns(t *testing.T) {
 	for _, tt := range []struct {
 		name, query string
-		next        func(first io.ReadCloser) // of the first watch, after a second
+		next        func(first io.ReadCloser) // of the first watch, after a tenth of a second
 		want        time.Duration             // until the other one has its object
 	}{
-		{"the next is read", "?watch=true", func(first io.ReadCloser) { go first.Read(make([]byte, 1)) }, time.Second},
-		{"it ends", "?watch=1", func(first io.ReadCloser) { first.Close() }, time.Second},
-		{"its reader hangs", "?watch=true", func(io.ReadCloser) {}, 2 * time.Second},
+		{"the next is read", "?watch=true", func(first io.ReadCloser) { go first.Read(make([]byte, 1)) }, time.Second / 10},
+		{"it ends", "?watch=1", func(first io.ReadCloser) { first.Close() }, time.Second / 10},
+		{"its reader hangs", "?watch=true", func(io.ReadCloser) {}, time.Second / 2},
 		{"no watch", "?limit=8", func(io.ReadCloser) {}, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -184,7 +184,7 @@ func TestDecodingTakesTurns(t *testing.T) {
 				began := time.Now()
 				io.ReadFull(first, make([]byte, 1))
 				go func() {
-					time.Sleep(time.Second)
+					time.Sleep(time.Second / 10)
 					tt.next(first)
 				}()
 				if _, err := io.ReadFull(second, make([]byte, 1)); err != nil || time.Since(began) != tt.want {

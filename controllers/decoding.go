@@ -13,7 +13,7 @@ import (
 var decoding = make(chan struct{}, 1)
 
 // decodingTime is how long one waits for the place: who has it may wait for an API server.
-const decodingTime = 2 * time.Second
+const decodingTime = time.Second / 2
 
 // takeDecoding returns what gives the place back.
 func takeDecoding(place chan struct{}) (leave func()) {
@@ -49,8 +49,9 @@ func (t turnsTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 
 type turnsBody struct {
 	io.ReadCloser
-	place chan struct{}
-	leave atomic.Pointer[func()]
+	place  chan struct{}
+	closed atomic.Bool
+	leave  atomic.Pointer[func()]
 }
 
 func (b *turnsBody) end() {
@@ -65,11 +66,15 @@ func (b *turnsBody) Read(p []byte) (int, error) {
 	if n > 0 && err == nil {
 		leave := takeDecoding(b.place)
 		b.leave.Store(&leave)
+		if b.closed.Load() { // there may be no other Read
+			b.end()
+		}
 	}
 	return n, err
 }
 
 func (b *turnsBody) Close() error {
+	b.closed.Store(true)
 	defer b.end()
 	return b.ReadCloser.Close()
 }

@@ -88,7 +88,8 @@ type Gateway struct {
 	MaxHeader int
 	// Budget bounds what waits in memory for all clients: a
 	// [github.com/causewayproject/causeway/tunnel.Budget], best that of the Server. If nil, it is
-	// shared by all of the process that have none, and is 256 MiB.
+	// shared by all of the process that have none, and is 256 MiB. Dial should name the client
+	// with tunnel.WithCaller: else all clients are one holder in the tunnel.
 	Budget *budget.Budget
 	// Grace is how long connections live on when the context of a Serve method
 	// ends. Zero means 30 seconds; if negative, they end at once.

@@ -2,6 +2,7 @@ package controllers
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -88,12 +89,41 @@ func (p *pagedInformer) watchTransformed(ctx context.Context, opts metav1.ListOp
 	if err != nil {
 		return nil, err
 	}
-	return watch.Filter(w, func(e watch.Event) (watch.Event, bool) {
+	t := &transformedWatch{Interface: w, results: make(chan watch.Event), stopped: make(chan struct{})}
+	go t.run(p.transform)
+	return t, nil
+}
+
+// transformedWatch is a watch whose objects are transformed.
+type transformedWatch struct {
+	watch.Interface
+	results chan watch.Event
+	stop    sync.Once
+	stopped chan struct{}
+}
+
+// run ends with the watch, or when it is stopped, although nobody reads then.
+func (t *transformedWatch) run(transform toolscache.TransformFunc) {
+	defer close(t.results)
+	for e := range t.Interface.ResultChan() {
 		if e.Type == watch.Added || e.Type == watch.Modified || e.Type == watch.Deleted {
-			if kept, err := p.transform(e.Object); err == nil {
+			if kept, err := transform(e.Object); err == nil {
 				e.Object = kept.(runtime.Object)
 			}
 		}
-		return e, true
-	}), nil
+		select {
+		case t.results <- e:
+		case <-t.stopped:
+			return
+		}
+	}
+}
+
+// ResultChan implements watch.Interface.
+func (t *transformedWatch) ResultChan() <-chan watch.Event { return t.results }
+
+// Stop implements watch.Interface.
+func (t *transformedWatch) Stop() {
+	t.stop.Do(func() { close(t.stopped) })
+	t.Interface.Stop()
 }

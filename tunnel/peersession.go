@@ -240,8 +240,8 @@ func (p *inboundPeer) serveStream(stream *mux.Stream) {
 	}
 }
 
-// answerRequest answers the request of the stream. What may take long, it returns as a
-// function, which returns the agent's stream after a dial, else nil.
+// answerRequest reads the stream's request, and answers it. It returns what is left to do if that
+// may take long: a push, or a dial, after which rest returns the agent's stream.
 func (p *inboundPeer) answerRequest(stream *mux.Stream) (rest func() *mux.Stream) {
 	stream.SetReadDeadline(time.Now().Add(cmp.Or(p.server.HandshakeTimeout, 15*time.Second)))
 	var early []byte

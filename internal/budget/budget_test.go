@@ -10,8 +10,7 @@ import (
 	"github.com/causewayproject/causeway/internal/mux"
 )
 
-// asked is a Member that counts how often it is asked. What it can give back is not all that
-// it holds.
+// asked is a Member that counts how often it is asked for bytes, and gives none back.
 type asked struct{ times, reclaimed, bytes int }
 
 func (a *asked) AppendHoldings(all []budget.Holding) []budget.Holding {

@@ -42,6 +42,5 @@
 // stream admit one Read and one Write at a time. They are taken before Session.mu,
 // never after it. A function whose name ends in Locked is called with Session.mu
 // held; waitReceivedLocked, reserveRoomLocked, writeDirectLocked, sendBatchLocked
-// and queueRefusalLocked release it for a time. Of a Budget's locks, reclaiming is taken before
-// Session.mu, and mu after it.
+// and queueRefusalLocked release it for a time. A Budget's lock is taken before Session.mu.
 package mux

@@ -27,12 +27,9 @@ func (f *flags) readJoin() (tunnel.Invitation, error) {
 		}
 		text = string(invitation)
 	}
-	variables, err := readVariables(text)
-	if err == nil && variables["CAUSEWAY_TOKEN"] != "" {
-		err = errors.New("there are two tokens, --join-token and the invitation's CAUSEWAY_TOKEN: remove one")
-	}
-	if err != nil {
-		return tunnel.Invitation{}, err
+	variables, _ := readVariables(text) // ParseInvitation reads it again, and tells what is wrong
+	if variables["CAUSEWAY_TOKEN"] != "" {
+		return tunnel.Invitation{}, errors.New("there are two tokens, --join-token and the invitation's CAUSEWAY_TOKEN: remove one")
 	}
 	return tunnel.ParseInvitation(text + "\nCAUSEWAY_TOKEN=" + trimmed)
 }

@@ -115,8 +115,9 @@ type Server struct {
 // KeepAlive says when a carrier is dead. Any byte from the other side is a
 // sign of life.
 type KeepAlive struct {
-	// ProbeAfter is how long a carrier is silent before it is probed. Zero
-	// means 10 seconds, of an Agent 12: so the two ends do not probe at once.
+	// ProbeAfter is how long a carrier is silent at most before it is probed: those of a
+	// process are probed together, up to an eighth of it earlier. Zero means 10 seconds,
+	// of an Agent 12: so the two ends do not probe at once.
 	ProbeAfter time.Duration
 	// DeadAfter is how long a carrier is silent before it is given up. Zero
 	// means 30 seconds.

@@ -101,21 +101,31 @@ func (s *Session) checkAlive() {
 	defer s.mu.Unlock()
 	s.stopIdleWriterLocked()
 	next := dead - idle
-	if probe > 0 && idle < probe {
-		next = probe - idle
-		s.sendBeatLocked(now, idle)
-	} else if probe > 0 {
-		if s.probedLastRead != last {
-			s.probedLastRead = last
-			s.probe = nil // a late answer to an older probe measures nothing
-			s.sendProbeLocked()
+	if probe > 0 {
+		tick := probe / 8
+		wait := probe - idle
+		if wait > tick {
+			s.sendBeatLocked(now, idle)
+		} else {
+			if s.probedLastRead != last {
+				s.probedLastRead = last
+				s.probe = nil // a late answer to an older probe measures nothing
+				s.sendProbeLocked()
+			}
+			wait = probe // the answer begins another silence
 		}
-		// The answer begins another silence. Wait no longer than ProbeAfter for it.
-		if dead < 0 || next > probe {
-			next = probe
+		if wait = untilTick(wait, tick); dead < 0 || wait < next {
+			next = wait
 		}
 	}
 	s.timer.Reset(next)
+}
+
+// untilTick shortens wait to the last tick of the clock in it. So a process with many idle sessions
+// wakes once for all that are due: waking costs more than a ping.
+func untilTick(wait, tick time.Duration) time.Duration {
+	now := time.Now()
+	return now.Add(wait).Truncate(tick).Sub(now)
 }
 
 // beatID is that of an answer to no ping, which peers ignore.

@@ -2,6 +2,8 @@ package mux_test
 
 import (
 	"net"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -75,6 +77,39 @@ func TestProbesDoNotCross(t *testing.T) {
 	}
 }
 
+// Sessions that began at any time are probed together, so that a process with many wakes for all of
+// them at once.
+func TestProbesComeTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const sessions, probeAfter = 40, 8 * time.Second
+		var pings sync.Map // of instants
+		for range sessions {
+			time.Sleep(137 * time.Millisecond)
+			s, p := rawPeer(t, &mux.Config{ProbeAfter: probeAfter})
+			defer s.Close()
+			go func() {
+				for n := 0; ; n++ {
+					f, err := readFrame(p)
+					if err != nil {
+						return
+					}
+					if n > 0 { // the first measures the round trip
+						pings.Store(time.Now(), nil)
+					}
+					p.Write(header(ping, ack, 0, f.length))
+				}
+			}()
+		}
+		const long = 10 * time.Minute
+		time.Sleep(long)
+		instants := 0
+		pings.Range(func(any, any) bool { instants++; return true })
+		if instants > 8*int(long/probeAfter)+8 {
+			t.Errorf("%d sessions were probed at %d instants in %v, want 8 in %v", sessions, instants, long, probeAfter)
+		}
+	})
+}
+
 type writeCounter struct {
 	net.Conn
 	writes atomic.Int64
@@ -83,4 +118,15 @@ type writeCounter struct {
 func (c *writeCounter) Write(p []byte) (int, error) {
 	c.writes.Add(1)
 	return c.Conn.Write(p)
+}
+
+// What is compared with LastRead is right although somebody sets the clock.
+func TestLastReadIsMonotonic(t *testing.T) {
+	a, b := net.Pipe()
+	defer b.Close()
+	s := mux.Client(a, nil)
+	defer s.Close()
+	if got := s.Stats().LastRead.String(); !strings.Contains(got, " m=") {
+		t.Errorf("got %s, want a time with a monotonic reading", got)
+	}
 }

@@ -14,9 +14,9 @@ import (
 const (
 	limitedAgents = 5000 // for what agents cost: fewer of them cost more each
 
-	limitMemory  = 48 << 10 // bytes of heap and stacks of an idle agent, a side
+	limitMemory  = 45 << 10 // bytes of heap and stacks of an idle agent, a side
 	limitGrowth  = 1.2      // memory of an agent among the most, to that of one among a hundred
-	limitCPU     = 0.2      // cores, for 5,000 idle agents
+	limitCPU     = 0.1      // cores, for 5,000 idle agents
 	limitBackOne = 30 * time.Second
 	limitBackAll = 60 * time.Second
 	limitStorm   = 90 * time.Second // the same for 20,000 agents
@@ -61,8 +61,8 @@ func (f *fleet) idlePhase() {
 		if f.limits && len(f.places) < limitedAgents {
 			continue
 		}
-		f.check(s.heap <= limitMemory, "memory of an idle agent, "+sideNames[i], "48 KiB", s.String())
-		f.check(s.cpu < limitCPU*max(1, float64(len(f.places))/limitedAgents), "CPU of the idle agents, "+sideNames[i], "20% of a core for 5,000", s.String())
+		f.check(s.heap <= limitMemory, "memory of an idle agent, "+sideNames[i], "45 KiB", s.String())
+		f.check(s.cpu < limitCPU*max(1, float64(len(f.places))/limitedAgents), "CPU of the idle agents, "+sideNames[i], "10% of a core for 5,000", s.String())
 		if few := hundred[i]; few.heap > 0 {
 			heap, rss := s.heap/few.heap, s.rss/few.rss
 			f.check(max(heap, rss) <= limitGrowth, "memory of an agent beside that among 100, "+sideNames[i], "at most 120%",

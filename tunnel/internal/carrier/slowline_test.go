@@ -52,7 +52,7 @@ func TestSlowLine(t *testing.T) {
 				agentEnd, serverEnd := carriers(t, a, b)
 				config := &mux.Config{}
 				if tt.old {
-					config.ProbeAfter = time.Hour // sends nothing unasked
+					config.ProbeAfter, config.DeadAfter = -1, -1
 				}
 				agent, server := mux.Client(agentEnd, config), mux.Server(serverEnd, config)
 				defer agent.Close()

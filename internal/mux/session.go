@@ -77,6 +77,7 @@ type Session struct {
 	nextID            uint64
 	peerGone          bool // the peer takes no new streams
 	settled           bool // Open opens no more streams
+	serving           bool // a goroutine is calling serveFunc
 
 	// Streams of the peer, from their SYN until Close or Reset is called here.
 	// incomingStreams bounds the open ones, handedOver the accepted ones. A peer
@@ -89,7 +90,6 @@ type Session struct {
 	acceptReady     sync.Cond     // acceptQueue or handedOver has changed, or the session ended
 	handedOver      int           // accepted, and not closed or reset here
 	serveFunc       func(*Stream) // takes the streams instead of Accept; nil: Accept does
-	serving         bool          // a goroutine is calling serveFunc
 	ackQueue        streamList    // accepted, and not acknowledged yet
 	ackTimer        *time.Timer   // nil until the first stream is accepted
 

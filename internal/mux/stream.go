@@ -38,12 +38,12 @@ type Stream struct {
 	share         *share
 
 	first, last *buffer       // what was received
-	inUse       bool          // first is being read without the lock
 	sink        writeLimiter  // to which first is being written meanwhile; nil: none, or it has no deadline
 	direct      *directWriter // of a DeliverTo that waits; nil: none
 	frames      [2]*buffer
-	nframes     int
 
+	nframes      uint8 // of frames
+	inUse        bool  // first is being read without the lock
 	openedByPeer bool
 	handedOver   bool // it counts in the session's handedOver
 	removed      bool // both directions have ended, the session doesn't know it any more

@@ -80,7 +80,7 @@ func (st *Stream) reserveRoomLocked(want int, whole bool) (int, error) {
 			return 0, err
 		}
 		n := min(want, maxPayload, st.window.send)
-		if n > 0 && st.nframes < len(st.frames) && (!whole || n == want) {
+		if n > 0 && int(st.nframes) < len(st.frames) && (!whole || n == want) {
 			if s.hasRoomLocked(st, n) {
 				st.window.send -= n
 				s.queuedBytes += n
@@ -158,7 +158,7 @@ func (st *Stream) waitWritable() (int, error) {
 		if err := st.writeErrorLocked(); err != nil {
 			return 0, st.opError("write", err)
 		}
-		if st.window.send > 0 && st.nframes < len(st.frames) {
+		if st.window.send > 0 && int(st.nframes) < len(st.frames) {
 			return min(st.window.send, maxPayload), nil
 		}
 		st.writable.Wait()

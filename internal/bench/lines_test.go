@@ -21,9 +21,10 @@ func BenchmarkLines(b *testing.B) {
 		packets(20e3, 20, 0), packets(20e3, 100, 0), packets(20e3, 100, 1), packets(20e3, 600, 0),
 		packets(100e3, 20, 0), packets(100e3, 20, 1), packets(100e3, 100, 0), packets(100e3, 200, 3),
 		packets(1e6, 20, 0), packets(1e6, 20, 1), packets(1e6, 100, 0), packets(1e6, 200, 0),
+		withCubic(packets(2e3, 100, 1)), withCubic(packets(20e3, 100, 1)), withCubic(packets(100e3, 20, 1)), withCubic(packets(100e3, 200, 3)),
 	} {
-		b.Run(fmt.Sprintf("line=%gkbit-%dms-%gpct", l.Kbit, l.RoundTrip.Milliseconds(), l.Loss*100), func(b *testing.B) {
-			for _, streams := range []int{1, 32} {
+		b.Run(fmt.Sprintf("line=%gkbit-%dms-%gpct-%s", l.Kbit, l.RoundTrip.Milliseconds(), l.Loss*100, l.Control), func(b *testing.B) {
+			for _, streams := range []int{1, 2, 32} {
 				for _, r := range []row{limitRow, causewayRow, wssRow, opensshRow} {
 					b.Run(fmt.Sprintf("streams=%d/row=%s", streams, r.name), func(b *testing.B) { l.measureStreams(newBed(b, r, l), streams) })
 				}
@@ -33,8 +34,11 @@ func BenchmarkLines(b *testing.B) {
 }
 
 func packets(kbit float64, ms int, percent float64) line {
-	return line{RoundTrip: time.Duration(ms) * time.Millisecond, Kbit: kbit, Loss: percent / 100}
+	return line{RoundTrip: time.Duration(ms) * time.Millisecond, Kbit: kbit, Loss: percent / 100, Control: "bbr"}
 }
+
+// withCubic has what most systems have by default. It slows down with each packet that is lost.
+func withCubic(l line) line { l.Control = "cubic"; return l }
 
 // measureStreams takes longer where the queue is longer than what TCP needs to fill it.
 func (l line) measureStreams(b *bed, streams int) {

@@ -18,6 +18,7 @@ type line struct {
 	Mbit      int     // per second, of a linktest link; zero: there is none
 	Kbit      float64 // per second, of a path; zero: there is none
 	Loss      float64 // of a path's packets
+	Control   string  // of congestion, at both ends of a path
 }
 
 // BenchmarkLong takes the rate each way, over one stream in its second second.

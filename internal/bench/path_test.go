@@ -33,10 +33,10 @@ const (
 func newPath(l line) (*path, error) {
 	p := &path{}
 	var err error
-	if p.near, p.tuns[0], err = newNamespace(nearHost); err != nil {
+	if p.near, p.tuns[0], err = newNamespace(nearHost, l.Control); err != nil {
 		return nil, err
 	}
-	if p.far, p.tuns[1], err = newNamespace(farHost); err != nil {
+	if p.far, p.tuns[1], err = newNamespace(farHost, l.Control); err != nil {
 		return nil, errors.Join(err, p.Close())
 	}
 	for i, from := range p.tuns {
@@ -86,8 +86,8 @@ func (p *path) enter(role string, f func() error) error {
 	return err
 }
 
-// newNamespace makes a network namespace with a TUN device of this address.
-func newNamespace(host string) (namespace int, tun *os.File, err error) {
+// newNamespace makes a network namespace with a TUN device of this address, and this congestion control.
+func newNamespace(host, control string) (namespace int, tun *os.File, err error) {
 	made := make(chan error)
 	go func() { // its thread ends with it
 		runtime.LockOSThread()
@@ -104,6 +104,7 @@ func newNamespace(host string) (namespace int, tun *os.File, err error) {
 			for _, command := range []string{
 				"ip link set lo up", "ip addr add " + host + "/30 dev tun0", "ip link set tun0 up txqueuelen 10000",
 				"sysctl -qw net.ipv4.tcp_wmem=4096\t65536\t67108864", "sysctl -qw net.ipv4.tcp_rmem=4096\t131072\t67108864",
+				"sysctl -qw net.ipv4.tcp_congestion_control=" + control,
 			} {
 				words := strings.Split(command, " ")
 				if out, err := exec.Command(words[0], words[1:]...).CombinedOutput(); err != nil {

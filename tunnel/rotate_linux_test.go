@@ -51,6 +51,7 @@ func TestAgentTriesEachAddress(t *testing.T) {
 		"the first begins, and is silent": func(conn net.Conn) { io.WriteString(conn, "\x16\x03\x03\x00"); io.Copy(io.Discard, conn) },
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			first, l, port := listenPair(t)
 			strange := proxytest.Serve(first, func(_ context.Context, conn net.Conn) { answer(conn) })
 			defer strange.Close()
@@ -60,6 +61,7 @@ func TestAgentTriesEachAddress(t *testing.T) {
 		})
 	}
 	t.Run("the first proxy is silent", func(t *testing.T) {
+		t.Parallel()
 		_, l, port := listenPair(t)
 		proxy := proxytest.Serve(l, (&proxytest.HTTP{}).Handle)
 		defer proxy.Close()

@@ -100,6 +100,7 @@ type probeTest struct {
 func runProbeTests(t *testing.T, tests []probeTest) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
 			api := newProbed(t, nil)
 			config := api.config(t)
 			test.change(t, api, config.Clusters["c1"], config.AuthInfos["c1-admin"])

@@ -233,6 +233,7 @@ func TestHTTP2RefusedByLimit(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			b := newH2Bed(t, func(g *gateway.Gateway) {
 				g.HandshakeTimeout = time.Second
 				g.Dial = func(context.Context, gateway.Request) (net.Conn, error) { return nil, limited{errors.New("too many")} }

@@ -340,6 +340,7 @@ func TestDialIgnoresHangUp(t *testing.T) {
 func TestShutdownOfSilent(t *testing.T) {
 	for _, w := range ways {
 		t.Run(w.name, func(t *testing.T) {
+			t.Parallel()
 			g, seen := w.newGateway(), &failures{}
 			g.HandshakeTimeout, g.Hooks.Failed = time.Hour, seen.hook
 			g.Dial = func(context.Context, gateway.Request) (net.Conn, error) { return nil, net.ErrClosed }
@@ -416,6 +417,7 @@ func TestLateHangUp(t *testing.T) {
 func TestShutdownWhileAuthenticating(t *testing.T) {
 	for _, w := range ways {
 		t.Run(w.name, func(t *testing.T) {
+			t.Parallel()
 			g, seen := w.newGateway(), &failures{}
 			asked, shut := make(chan struct{}), make(chan struct{})
 			g.Authenticate = func(context.Context, gateway.Credentials) (gateway.Identity, error) {

@@ -89,6 +89,7 @@ func TestEndpointSlices(t *testing.T) {
 }
 
 func TestEndpointSlicesChange(t *testing.T) {
+	t.Parallel()
 	api := apitest.New(t)
 	ports := []any{port("agents", 8443, "TCP")}
 	set := func(name string, endpoints ...any) {

@@ -129,6 +129,7 @@ func TestRevokedAway(t *testing.T) {
 // What happened while nobody watched is learnt, revocations that were taken
 // back too; what was told before is not told again.
 func TestRevokedGap(t *testing.T) {
+	t.Parallel()
 	r := newReplicas(t, nil)
 	old := secretKeys(r.api)[0]
 	r.api.Gap(func() {

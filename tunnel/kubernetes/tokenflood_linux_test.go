@@ -151,6 +151,7 @@ func serveTokens(t *testing.T, g *gateway.Gateway) (address string) {
 // over those where it may. Clients of another address are let in meanwhile, and so is
 // one of the same address whose token was good before.
 func TestTokenReviewFlood(t *testing.T) {
+	t.Parallel()
 	const strangers, rounds = 900, 10
 	api := &slowReviewer{took: 5 * time.Millisecond}
 	s := httptest.NewServer(api)

@@ -103,6 +103,7 @@ func (s *server) startAgent(t *testing.T, allow ...string) {
 }
 
 func TestAgent(t *testing.T) {
+	t.Parallel()
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		w.Write(body)
@@ -160,6 +161,7 @@ func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
 // Each direction of a connection ends by itself.
 func TestHalfClose(t *testing.T) {
+	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -195,6 +197,7 @@ func TestHalfClose(t *testing.T) {
 
 // TestBurst: yamux resets what comes when 256 streams wait to be accepted.
 func TestBurst(t *testing.T) {
+	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -233,6 +236,7 @@ func TestBurst(t *testing.T) {
 // A session that breaks is no end of a target's connection, though yamux calls
 // it so; and the agent connects again.
 func TestCut(t *testing.T) {
+	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -134,7 +134,7 @@ func (s *Server) acceptAgent(ctx context.Context, g *group.Group, c *carrier.Con
 		return nil, err
 	}
 	c.Admit()
-	m := mux.Server(c, muxConfig(1, s.KeepAlive, s.Budget, id)) // agents open the control stream only
+	m := mux.Server(c, muxConfig(1, s.KeepAlive, s.Budget, id.Cluster)) // agents open the control stream only
 	control, hello, err := acceptHello(ctx, m, id.Cluster, func(hello *wire.Message) *Error {
 		return s.checkHello(id, hello)
 	})

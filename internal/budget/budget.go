@@ -36,14 +36,15 @@ type Member interface {
 
 // Holding is bytes that one stream holds, or one connection.
 type Holding struct {
-	By      any           // who lets them wait; a number is a caller's, the same in all of the process
+	In      any           // the cluster whose clients, agents and targets let them wait, or who else does
+	By      any           // who of these; a number is a caller's, the same in all of the process
 	Bytes   int           // how many
 	Waits   time.Duration // since some were taken
 	Reclaim func()        // resets it
 }
 
 // stalledAfter is how long bytes wait before nobody counts as reading them.
-const stalledAfter = 250 * time.Millisecond
+const stalledAfter = 2 * time.Second
 
 // pause is the time after a reclaim that has found too little: the next one would, too.
 const pause = 50 * time.Millisecond
@@ -87,9 +88,9 @@ func Keep(b *Budget) {
 }
 
 // reclaim resets streams until no more than seven eighths of the bound are held: close to it
-// all would have to be looked at again soon. Only holders with more than their part lose
-// streams. Streams that nobody reads go first, then the others. Of both, the streams of the holder
-// with most go first: the largest, and of equals the oldest. It unlocks reclaiming.
+// all would have to be looked at again soon. All clusters have equal parts, and in each all holders:
+// only those with more lose streams. Streams that nobody reads go first, then the others. Of both, the
+// streams of the holder with most go first: the largest, and of equals the oldest. It unlocks reclaiming.
 func (b *Budget) reclaim() {
 	defer b.reclaiming.Unlock()
 	if !b.isNearBound() || b.inVain.Load() && time.Since(b.triedAt) < pause {
@@ -99,23 +100,31 @@ func (b *Budget) reclaim() {
 	for m := range b.members.Range {
 		all = m.(Member).AppendHoldings(all)
 	}
-	held, of := 0, map[any]int{}
+	type holder struct{ in, by any }
+	held, in, of, holders := 0, map[any]int{}, map[holder]int{}, map[any]int{}
 	for _, h := range all {
+		who := holder{h.In, h.By}
+		if _, ok := of[who]; !ok {
+			holders[h.In]++
+		}
 		held += h.Bytes
-		of[h.By] += h.Bytes
+		in[h.In] += h.Bytes
+		of[who] += h.Bytes
 	}
 	enough := int(b.limit() / 8 * 7)
-	part := enough / max(len(of), 1)
-	all = slices.DeleteFunc(all, func(h Holding) bool { return of[h.By] <= part })
+	part := enough / max(len(in), 1)
+	hasMore := func(h Holding) bool { return in[h.In] > part && of[holder{h.In, h.By}] > part/holders[h.In] }
+	all = slices.DeleteFunc(all, func(h Holding) bool { return !hasMore(h) })
 	slices.SortFunc(all, func(x, y Holding) int {
 		if stalled := x.Waits >= stalledAfter; stalled == (y.Waits < stalledAfter) {
 			return cmp.Compare(y.Waits, x.Waits)
 		}
-		return cmp.Or(cmp.Compare(of[y.By], of[x.By]), cmp.Compare(y.Bytes, x.Bytes), cmp.Compare(y.Waits, x.Waits))
+		return cmp.Or(cmp.Compare(of[holder{y.In, y.By}], of[holder{x.In, x.By}]), cmp.Compare(y.Bytes, x.Bytes), cmp.Compare(y.Waits, x.Waits))
 	})
 	for _, h := range all {
-		if held > enough && of[h.By] > part {
-			of[h.By] -= h.Bytes
+		if held > enough && hasMore(h) {
+			of[holder{h.In, h.By}] -= h.Bytes
+			in[h.In] -= h.Bytes
 			held -= h.Bytes
 			h.Reclaim()
 		}

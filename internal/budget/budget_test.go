@@ -58,6 +58,35 @@ func TestKeep(t *testing.T) {
 	}
 }
 
+// TestReclaimByCluster: however many callers of one cluster let something wait, those of another
+// lose nothing of their cluster's part.
+func TestReclaimByCluster(t *testing.T) {
+	const callers = 1500
+	b, evil, good := &budget.Budget{}, make(holdings, callers), make(holdings, 1)
+	for _, hs := range []struct {
+		holdings
+		cluster string
+		bytes   int
+	}{{evil, "evil", 180 << 10}, {good, "good", 256 << 10}} {
+		for i := range hs.holdings {
+			hs.holdings[i] = budget.Holding{In: hs.cluster, By: uint64(i), Bytes: hs.bytes, Waits: time.Minute, Reclaim: func() {
+				hs.holdings[i].Bytes = 0
+				budget.Add(b, -hs.bytes)
+			}}
+			budget.Add(b, hs.bytes)
+		}
+		budget.Enter(b, &hs.holdings)
+	}
+	budget.Keep(b)
+	if held := budget.Held(b); held > 256<<20 || good[0].Bytes == 0 {
+		t.Errorf("%d bytes are held, and %d of the other cluster", held, good[0].Bytes)
+	}
+}
+
+type holdings []budget.Holding
+
+func (hs *holdings) AppendHoldings(all []budget.Holding) []budget.Holding { return append(all, *hs...) }
+
 // TestLeave: a session that has ended is a member until what it has received is read, or
 // nobody will.
 func TestLeave(t *testing.T) {

@@ -47,7 +47,7 @@ func (s *Session) AppendHoldings(all []budget.Holding) []budget.Holding {
 			by = s.config.Holder
 		}
 		if rest -= bytes; bytes > 0 && !st.closed {
-			all = append(all, budget.Holding{By: by, Bytes: bytes, Waits: waits, Reclaim: st.reclaim})
+			all = append(all, budget.Holding{In: s.config.Holder, By: by, Bytes: bytes, Waits: waits, Reclaim: st.reclaim})
 		}
 	}
 	for st := s.unread.first; st != nil; st = st.links[listUnread].next {
@@ -70,7 +70,7 @@ func (s *Session) AppendHoldings(all []budget.Holding) []budget.Holding {
 		stuck = now - cmp.Or(began, now)
 	}
 	if stuck >= budget.BlockedAfter && s.err == nil {
-		all = append(all, budget.Holding{By: s.config.Holder, Bytes: rest, Waits: stuck, Reclaim: s.endBlocked})
+		all = append(all, budget.Holding{In: s.config.Holder, By: s.config.Holder, Bytes: rest, Waits: stuck, Reclaim: s.endBlocked})
 	}
 	return all
 }

@@ -117,10 +117,11 @@ type Server struct {
 type KeepAlive struct {
 	// ProbeAfter is how long a carrier is silent at most before it is probed: those of a
 	// process are probed together, up to an eighth of it earlier. Zero means 10 seconds,
-	// of an Agent 12: so the two ends do not probe at once.
+	// of an Agent 12: so the two ends do not probe at once. It is half of DeadAfter at most.
+	// What is negative is off: then an idle carrier ends after DeadAfter.
 	ProbeAfter time.Duration
 	// DeadAfter is how long a carrier is silent before it is given up. Zero
-	// means 30 seconds.
+	// means 30 seconds. If it is negative, silence ends none.
 	DeadAfter time.Duration
 }
 

@@ -205,6 +205,10 @@ func (s *Session) handlePing(h header) {
 		s.wakeWriterLocked()
 		return
 	}
+	if h.length == beatID && s.carrierInUse {
+		// The peer receives: what stands between takes nothing now because it is full.
+		s.carrier.SetWriteDeadline(time.Now().Add(writeTimeout))
+	}
 	p := s.pings[h.length]
 	if p == nil || p.sent == 0 {
 		return

@@ -23,6 +23,8 @@ func TestProbesOfIdleSession(t *testing.T) {
 	}{
 		{"defaults", mux.Config{}, 12 * time.Second},
 		{"the end is far", mux.Config{ProbeAfter: 2 * time.Second, DeadAfter: time.Hour}, 2 * time.Second},
+		{"probe later than the end", mux.Config{ProbeAfter: time.Hour, DeadAfter: 6 * time.Second}, 3 * time.Second},
+		{"the end is near", mux.Config{DeadAfter: 5 * time.Second}, 2500 * time.Millisecond},
 		{"no end", mux.Config{ProbeAfter: 3 * time.Second, DeadAfter: -1}, 3 * time.Second},
 	} {
 		t.Run(test.name, func(t *testing.T) {

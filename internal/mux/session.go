@@ -31,7 +31,7 @@ type Config struct {
 	// ProbeAfter is how long the peer may be silent before it gets a ping,
 	// DeadAfter how long before the session ends. If zero, they are 10 and 30
 	// seconds. A Server's ProbeAfter is 12 seconds then: its pings and the Client's
-	// would cross. A negative one switches its check off. The sessions of a process are
+	// would cross. It is half of DeadAfter at most. A negative one switches its check off. The sessions of a process are
 	// probed together, so one may get its ping an eighth of ProbeAfter earlier.
 	ProbeAfter, DeadAfter time.Duration
 
@@ -47,10 +47,14 @@ func (c *Config) maxStreams() int { return cmp.Or(max(c.MaxStreams, 0), 4096) }
 func (c *Config) deadAfter() time.Duration { return cmp.Or(c.DeadAfter, 30*time.Second) }
 
 func (s *Session) probeAfter() time.Duration {
+	probe := cmp.Or(s.config.ProbeAfter, 12*time.Second)
 	if s.client {
-		return cmp.Or(s.config.ProbeAfter, 10*time.Second)
+		probe = cmp.Or(s.config.ProbeAfter, 10*time.Second)
 	}
-	return cmp.Or(s.config.ProbeAfter, 12*time.Second)
+	if dead := s.config.deadAfter(); probe > 0 && dead > 0 {
+		return min(max(probe, time.Millisecond), dead/2) // an answer takes its time
+	}
+	return probe
 }
 
 // Session is one end of a carrier. Its methods are safe for concurrent use.

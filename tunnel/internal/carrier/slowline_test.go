@@ -1,9 +1,11 @@
 package carrier_test
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -19,7 +21,7 @@ import (
 func TestSlowLine(t *testing.T) {
 	const kbit = 1000 / 8
 	tests := []struct {
-		rate, buffer  int // bytes a second, and bytes on the line
+		rate, buffer  int // bytes a second, and bytes on the line; a negative buffer takes all when it is empty, and nothing before
 		streams, each int // transfers, and their bytes
 		ways          string
 		ws, old       bool // on a WebSocket; the receiver sends nothing unasked, as earlier versions
@@ -34,6 +36,10 @@ func TestSlowLine(t *testing.T) {
 		{2 << 10, 0, 1, 200_000, "up", false, false},
 		{2 << 10, 0, 1, 200_000, "down", true, false},
 		{700, 0, 1, 100_000, "up", false, false},
+		{2 << 10, -64 << 10, 1, 200_000, "up", false, false},
+		{2 << 10, -64 << 10, 1, 200_000, "down", false, false},
+		{1500, -64 << 10, 1, 200_000, "up", false, false},
+		{48 * kbit, -512 << 10, 1, 1_500_000, "up", false, false},
 		{48 * kbit, 0, 1, 400_000, "down", false, true},
 		{2 << 10, 0, 1, 200_000, "up", false, true},
 	}
@@ -45,7 +51,14 @@ func TestSlowLine(t *testing.T) {
 				defer link.Close()
 				a, near := net.Pipe()
 				far, b := net.Pipe()
-				link.Join(near, far)
+				var proxy sync.WaitGroup
+				defer proxy.Wait()
+				if tt.buffer < 0 {
+					proxy.Go(func() { gulp(far, near, tt.rate, -tt.buffer) })
+					proxy.Go(func() { gulp(near, far, tt.rate, -tt.buffer) })
+				} else {
+					link.Join(near, far)
+				}
 				if tt.ws {
 					a, b = websocket.NewConn(a, true, nil), websocket.NewConn(b, false, nil)
 				}
@@ -89,7 +102,7 @@ func TestSlowLine(t *testing.T) {
 					}
 				}
 				wg.Wait()
-				if t.Failed() || tt.old {
+				if t.Failed() || tt.old || tt.buffer < 0 {
 					return
 				}
 				link.Set(linktest.Config{Up: linktest.Direction{Drop: true}, Down: linktest.Direction{Drop: true}})
@@ -105,5 +118,31 @@ func TestSlowLine(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// gulp passes what src sends to dst at a rate, as a proxy with one buffer: it fills that, and reads no more
+// before it is empty.
+func gulp(dst, src net.Conn, rate, buffer int) {
+	defer dst.Close()
+	buf := make([]byte, buffer)
+	for {
+		n, err := src.Read(buf)
+		for n < buffer && err == nil {
+			src.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
+			var m int
+			m, err = src.Read(buf[n:])
+			n += m
+		}
+		src.SetReadDeadline(time.Time{})
+		for at := 0; at < n; at += rate / 10 {
+			time.Sleep(time.Second / 10)
+			if _, err := dst.Write(buf[at:min(at+rate/10, n)]); err != nil {
+				return
+			}
+		}
+		if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+			return
+		}
 	}
 }

@@ -104,6 +104,7 @@ var http2Faults = []fault{
 	},
 		http1: "HTTP/1", failed: true, is: io.ErrUnexpectedEOF},
 	{name: "no answer, no PING", http2: func(*rawHTTP2, uint32) {}, hang: true, failed: true, is: syscall.ETIMEDOUT},
+	{name: "no answer in time", http2: func(*rawHTTP2, uint32) {}, hang: true, failed: true, is: context.DeadlineExceeded},
 	{name: "another protocol", http2: func(p *rawHTTP2, s uint32) {
 		p.WriteRawFrame(http2.FrameHeaders, 4, s, []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff})
 	},
@@ -127,7 +128,10 @@ func TestHTTP2ProxyFailed(t *testing.T) {
 					tt.http2(p, stream)
 				}
 			})
-			if tt.hang {
+			switch {
+			case tt.is == context.DeadlineExceeded:
+				d.Timeout = 100 * time.Millisecond
+			case tt.hang:
 				d.HTTP2.PingInterval, d.HTTP2.PingTimeout = 50*time.Millisecond, 50*time.Millisecond
 			}
 			e := tt.check(t, d)
@@ -172,8 +176,8 @@ func (tt *fault) check(t *testing.T, d *dialer.HTTPConnect) *dialer.Error {
 	if !errors.As(err, &e) {
 		t.Fatalf("got %v, want an *Error", err)
 	}
-	if e.Op != "http connect" || e.Phase != dialer.PhaseConnect || e.Status != tt.status || e.Timeout() != tt.hang {
-		t.Errorf("got op %q, phase %q, status %d, timeout %t (%v); want the connect phase, %d, %t", e.Op, e.Phase, e.Status, e.Timeout(), err, tt.status, tt.hang)
+	if e.Op != "http connect" || e.Phase != dialer.PhaseConnect || e.Status != tt.status || e.Timeout() != tt.hang || errors.Is(err, context.Canceled) {
+		t.Errorf("got op %q, phase %q, status %d, timeout %t (%v); want the connect phase, %d, %t, not cancelled", e.Op, e.Phase, e.Status, e.Timeout(), err, tt.status, tt.hang)
 	}
 	if got := dialer.ProxyFailed(err); got != tt.failed {
 		t.Errorf("ProxyFailed(%v): got %t, want %t", err, got, tt.failed)

@@ -12,7 +12,8 @@ import (
 
 // Error returns err, which is that of a call under ctx. If ctx has ended, errors.Is finds its
 // error, and its cause, beside err, which may have come first or second. An err that only
-// follows from the end, such as "use of closed network connection", is left out.
+// follows from the end, such as "use of closed network connection", is left out: also the
+// context.Canceled of a call that was cancelled because the time was over.
 func Error(ctx context.Context, err error) error {
 	end := ctx.Err()
 	if deadline, ok := ctx.Deadline(); ok && end == nil && !time.Now().Before(deadline) && TimedOut(err) {
@@ -33,7 +34,7 @@ func Error(ctx context.Context, err error) error {
 	case cause != nil:
 		end = fmt.Errorf("%w: %w", end, cause)
 	}
-	if err == nil || errors.Is(end, err) || errors.Is(err, net.ErrClosed) || errors.Is(err, os.ErrDeadlineExceeded) {
+	if err == nil || errors.Is(end, err) || errors.Is(err, net.ErrClosed) || errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.Canceled) {
 		return end
 	}
 	return fmt.Errorf("%w: %w", end, err)

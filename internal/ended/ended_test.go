@@ -33,6 +33,7 @@ func TestError(t *testing.T) {
 		{"the end says where", late, errors.Join(late.Err(), io.EOF), "context deadline exceeded\nEOF", []error{io.EOF, context.DeadlineExceeded}},
 		{"what follows from the end", late, closed, "context deadline exceeded", []error{context.DeadlineExceeded}},
 		{"a deadline that was set for the end", late, os.ErrDeadlineExceeded, "context deadline exceeded", []error{context.DeadlineExceeded}},
+		{"what was cancelled for the end", late, fmt.Errorf("request: %w", context.Canceled), "context deadline exceeded", []error{context.DeadlineExceeded}},
 		{"nothing but the end", late, late.Err(), "context deadline exceeded", []error{context.DeadlineExceeded}},
 		{"canceled for a reason", canceled, closed, "context canceled: why", []error{context.Canceled, why}},
 		{"the end says where, and has a reason", canceled, fmt.Errorf("dial: %w", context.Canceled), "why: dial: context canceled", []error{context.Canceled, why}},

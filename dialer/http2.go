@@ -84,6 +84,7 @@ var (
 	errHTTP2Closed    = fmt.Errorf("field HTTP2 was closed: %w", net.ErrClosed)
 	errHTTP2NoStreams = errors.New("the connection takes no more streams")
 	errHTTP2CutOff    = fmt.Errorf("the proxy closed the connection: %w", io.ErrUnexpectedEOF)
+	errHTTP2Status    = errors.New("the proxy sent a :status that is not three digits from 200 to 999")
 	errHTTP2Length    = errors.New("the proxy sent a Content-Length with its 2xx answer, after which net/http would end the tunnel: set HTTP2 to nil")
 )
 
@@ -369,7 +370,7 @@ func (cc *http2Conn) mayRetry(err error) bool {
 	var ours *Error
 	var reset *resetError
 	switch {
-	case errors.As(err, &ours), errors.Is(err, errHTTP2Length):
+	case errors.As(err, &ours), errors.Is(err, errHTTP2Status), errors.Is(err, errHTTP2Length):
 		return false
 	case errors.Is(err, errHTTP2NoStreams):
 		return true

@@ -146,6 +146,10 @@ func TestHTTP2Answers(t *testing.T) {
 			f.Data(s, true, large)
 		}, large[:4<<10], 502, "502"},
 		{"refused without a body", func(f *h2Frames, s uint32) { f.Answer(s, true, "407") }, "", 407, "407"},
+		{"status of two digits", func(f *h2Frames, s uint32) { f.Answer(s, false, "20") }, "", 0, "three digits"},
+		{"status of four digits", func(f *h2Frames, s uint32) { f.Answer(s, false, "2000") }, "", 0, "three digits"},
+		{"negative status", func(f *h2Frames, s uint32) { f.Answer(s, false, "-1") }, "", 0, "three digits"},
+		{"signed status", func(f *h2Frames, s uint32) { f.Answer(s, false, "+20") }, "", 0, "three digits"},
 		{"reset", func(f *h2Frames, s uint32) { f.Reset(s, http2.ErrCodeConnect) }, "", 0, "CONNECT_ERROR"},
 		{"refused stream", func(f *h2Frames, s uint32) { f.Reset(s, http2.ErrCodeRefusedStream) }, "", 0, "REFUSED_STREAM"},
 		{"data first", func(f *h2Frames, s uint32) { f.Data(s, false, "x") }, "", 0, "PROTOCOL_ERROR"},

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -130,28 +131,29 @@ func (p *HTTP2) sendRequest(ctx context.Context, h *httpDial, cc *http2Conn, hea
 		return nil, nil, ended.Error(ctx, h.maskStreamError(cc.wire.failureCause(s.frames.Load(), err)))
 	}
 	s.silence = min(max(2*time.Since(began), minSilence), linger)
-	if res.StatusCode/100 != 2 {
-		refused()
-		refusal := readHTTP2Refusal(res, cancel)
-		if !stop() {
-			return nil, nil, ended.Error(ctx, ctx.Err())
-		}
-		return nil, refusal, nil
-	}
-	// A request that waits for window does not notice the end of its context. Closing
-	// the body ends it.
+	// A request that waits for window, or for its own body, does not notice the end of
+	// its context. Closing the body ends it.
 	s.cancel = func() { cancel(); res.Body.Close() }
+	var refusal *Refusal
+	malformed := res.StatusCode < 200 || strings.IndexByte(res.Status, ' ') != 3
+	if !malformed && res.StatusCode/100 != 2 {
+		refused()
+		refusal = readHTTP2Refusal(ctx, res, s.cancel)
+	}
 	switch {
 	case !stop():
 		err = ended.Error(ctx, ctx.Err())
+	case refusal != nil:
+		return nil, refusal, nil
+	case malformed:
+		err = errHTTP2Status
 	case res.Header["Content-Length"] != nil:
 		err = errHTTP2Length
 	default:
 		err = p.addStream(s)
 	}
 	if err != nil {
-		cancel()
-		res.Body.Close()
+		s.cancel()
 		return nil, nil, err
 	}
 	go s.copyFromTarget(res.Body)
@@ -170,14 +172,15 @@ func (h *httpDial) maskStreamError(err error) error {
 	return stream
 }
 
-// readHTTP2Refusal reads the beginning of the body and ends the stream.
-func readHTTP2Refusal(res *http.Response, cancel func()) *Refusal {
+// readHTTP2Refusal reads the beginning of the body and ends the stream by end, at the
+// end of ctx or after bodyWait at the latest.
+func readHTTP2Refusal(ctx context.Context, res *http.Response, end func()) *Refusal {
 	refusal := &Refusal{StatusCode: res.StatusCode, Header: res.Header}
-	timer := time.AfterFunc(bodyWait, cancel)
+	ctx, cancel := context.WithTimeout(ctx, bodyWait)
+	defer cancel()
+	defer context.AfterFunc(ctx, end)()
 	refusal.Body, _ = io.ReadAll(io.LimitReader(res.Body, maxBodyExcerpt))
-	timer.Stop()
-	cancel()
-	res.Body.Close()
+	end()
 	return refusal
 }
 

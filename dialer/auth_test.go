@@ -105,6 +105,9 @@ func TestAuthenticatorRounds(t *testing.T) {
 		{"Proxy-Connection: close", "Proxy-Connection: close\r\nContent-Length: 4\r\n", "body", 3},
 		{"no length", "", "body", 3},
 		{"large body", "Content-Length: 100000\r\n", strings.Repeat("x", 100_000), 3},
+		{"more than the body", "Content-Length: 4\r\n", "bodyHTTP/1.1 200 OK\r\n\r\n", 3},
+		{"more than no body", "Content-Length: 0\r\n", "HTTP/1.1 200 OK\r\n\r\n", 3},
+		{"two lengths", "Content-length: 3\r\nTransfer-Encoding: chunked\r\n", "0\r\n\r\n", 3},
 		{"body cut off", "Content-Length: 100\r\n", "body", 3},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

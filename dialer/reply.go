@@ -216,7 +216,9 @@ func readRefusal(br *bufio.Reader, status statusLine, budget *int, conn net.Conn
 		n, err = io.Copy(io.Discard, io.LimitReader(res.Body, maxBodyDrain))
 	}
 	inTime := timer.Stop()
-	kept := inTime && err == nil && n < maxBodyDrain && rest.Buffered() == 0 &&
+	head = bytes.ToLower(head)
+	twoLengths := bytes.Contains(head, []byte("\ncontent-length:")) && bytes.Contains(head, []byte("\ntransfer-encoding:")) // RFC 9112, section 6.3
+	kept := inTime && err == nil && n < maxBodyDrain && rest.Buffered() == 0 && br.Buffered() == 0 && !twoLengths &&
 		!res.Close && !strings.EqualFold(res.Header.Get("Proxy-Connection"), "close")
 	return refusal, kept, nil
 }

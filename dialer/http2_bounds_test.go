@@ -121,6 +121,10 @@ func TestHTTP2Flood(t *testing.T) {
 			p.WriteHeaders(http2.HeadersFrameParam{StreamID: s + 2, BlockFragment: []byte{0x08, 3, '1', '0', '0'}, EndHeaders: true})
 			flood(func(p *rawHTTP2, s uint32) { p.WriteData(s+2, false, nil) })(p, s)
 		}, false},
+		{"DATA after a +103", func(p *rawHTTP2, s uint32) {
+			p.WriteHeaders(http2.HeadersFrameParam{StreamID: s + 2, BlockFragment: []byte{0x08, 4, '+', '1', '0', '3'}, EndHeaders: true})
+			flood(func(p *rawHTTP2, s uint32) { p.WriteData(s+2, false, nil) })(p, s)
+		}, false},
 		{"DATA after the end", func(p *rawHTTP2, s uint32) {
 			p.status(s+2, field200, true)
 			p.WriteData(s+2, true, nil)

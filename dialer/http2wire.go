@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -250,7 +251,8 @@ func (w *http2Wire) trackHeadersLocked(h http2.FrameHeader, fragment []byte) {
 	}
 	w.headers.Close()
 	if s := w.streams[h.StreamID]; s != nil {
-		s.answered = s.answered || w.status != "" && w.status[0] != '1'
+		code, err := strconv.Atoi(w.status) // so net/http reads it
+		s.answered = s.answered || err == nil && code/100 != 1
 		if w.end {
 			w.endReceivedLocked(h.StreamID, s)
 		}

@@ -256,9 +256,9 @@ func (f Failures) Timeout() bool {
 // It is false for every other answer: 403, 407, and a login that was refused. The last
 // proxy's 502 to 504, CONNECT_ERROR and SOCKS5 replies are about the target, so it is
 // false for them too. It is also false for an error of [PhaseConfig], an answer in
-// another protocol, and a dial that was cancelled. Of an error that is not an [*Error]
-// it is true for timeouts, the end of a connection, and failures to dial, read and
-// write.
+// another protocol, a failure of the field Auth or Credentials, and a dial that was
+// cancelled. Of an error that is not an [*Error] it is true for timeouts, the end of a
+// connection, and failures to dial, read and write.
 func ProxyFailed(err error) bool {
 	e := decisiveError(err)
 	switch {
@@ -278,8 +278,13 @@ func ProxyFailed(err error) bool {
 	case PhaseConnect:
 		return isUnanswered(e.Err)
 	}
-	return false
+	return e.Phase == PhaseAuth && ended.TimedOut(e.Err) && !errors.As(e.Err, new(credentialsError))
 }
+
+// credentialsError is an error of the field Auth or Credentials, so not the proxy's.
+type credentialsError struct{ error }
+
+func (e credentialsError) Unwrap() error { return e.error }
 
 // isUnanswered reports whether err is a failure of a connection, and not an answer
 // that came over it.

@@ -70,6 +70,16 @@ func TestFailoverDecision(t *testing.T) {
 		hold(ctx, conn)
 	})
 	silentLogin.Timeout = 20 * time.Millisecond
+	lateAuth := status(407) // asked again, it has no answer in time
+	lateAuth.Timeout = 20 * time.Millisecond
+	lateAuth.Auth = dialer.AuthFunc(func(ctx context.Context, c *dialer.Challenge) (string, error) {
+		if c.Attempt > 0 {
+			<-ctx.Done()
+		}
+		return "", ctx.Err()
+	})
+	lateLogin := socks(refusing)
+	lateLogin.Credentials = func(context.Context) (string, string, error) { return "", "", os.ErrDeadlineExceeded }
 	plainAsTLS := status(400)
 	plainAsTLS.TLSConfig = &tls.Config{}
 	localLookup := socks(refusing)
@@ -127,6 +137,8 @@ func TestFailoverDecision(t *testing.T) {
 		{"407 of a hop", behind(status(407)), false, target},
 		{"500 of a hop", behind(status(500)), false, target},
 		{"no credentials to be had", tokenless, false, target},
+		{"credentials too late", lateAuth, false, target},
+		{"credentials too late, socks5", lateLogin, false, target},
 		{"not allowed by a hop", behind(socks(reply(2))), false, target},
 		{"hop not configured", behind(&dialer.Swap{}), false, target},
 		{"not configured", web(""), false, target},

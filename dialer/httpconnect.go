@@ -214,7 +214,7 @@ func (h *httpDial) authenticate(ctx context.Context, refusal *Refusal) error {
 		err = errors.New("field Auth: the value to send holds a control character")
 	}
 	if err != nil {
-		return h.newError(ctx, PhaseAuth, err)
+		return h.newError(ctx, PhaseAuth, credentialsError{err})
 	}
 	h.authorization = value
 	return nil

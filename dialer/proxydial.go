@@ -99,15 +99,17 @@ func (p *proxyDial) newError(ctx context.Context, phase Phase, err error) error 
 func handshake(ctx context.Context, conn net.Conn, f func() error) error {
 	stop := context.AfterFunc(ctx, func() { abort.Close(conn) })
 	err := f()
-	if !stop() {
-		// ctx has ended: conn is closed, or is about to be.
-		return ended.Error(ctx, ctx.Err())
-	}
-	if err != nil {
-		abort.Close(conn)
+	if stop() {
+		if err != nil {
+			abort.Close(conn)
+		}
 		return err
 	}
-	return nil
+	// ctx has ended: conn is closed, or is about to be.
+	if _, ok := err.(*Error); ok && errors.Is(err, ctx.Err()) {
+		return err // it knows the phase
+	}
+	return ended.Error(ctx, ctx.Err())
 }
 
 func withTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {

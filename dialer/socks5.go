@@ -85,7 +85,7 @@ func (s *socksDial) getLogin(ctx context.Context) (err error) {
 		err = checkLogin(s.username, s.password)
 	}
 	if err != nil {
-		return s.newError(ctx, PhaseAuth, err)
+		return s.newError(ctx, PhaseAuth, credentialsError{err})
 	}
 	return nil
 }

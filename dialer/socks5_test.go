@@ -247,6 +247,15 @@ func TestSOCKS5Context(t *testing.T) {
 	checkTimeout(t, d, ctx)
 	short := &dialer.SOCKS5{Addr: d.Addr, Forward: d.Forward, Timeout: 20 * time.Millisecond}
 	checkTimeout(t, short, t.Context())
+	login := &dialer.SOCKS5{Addr: serve(t, listen(t), func(ctx context.Context, conn net.Conn) {
+		io.WriteString(conn, takeLogin)
+		hold(ctx, conn)
+	}), Credentials: dialer.Password("u", "p"), Forward: d.Forward, Timeout: 20 * time.Millisecond}
+	_, err := login.DialContext(t.Context(), "tcp", target)
+	var e *dialer.Error
+	if !errors.As(err, &e) || e.Phase != dialer.PhaseAuth || e.Err != context.DeadlineExceeded {
+		t.Errorf("silent to the login: got %v, want only the deadline, in the auth phase", err)
+	}
 	ctx = testContext(t) // whose deadline is later
 	checkTimeout(t, short, ctx)
 	if ctx.Err() != nil {

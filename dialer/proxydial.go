@@ -72,13 +72,14 @@ func (p *proxyDial) startPhase(phase Phase, addr string) *phaseSpan {
 	return p.trace.startPhase(phase, p.displayName(), addr)
 }
 
-// newError returns the error of this dial. An err that is one already is returned
-// unchanged.
+// newError returns the error of this dial. An err that is one already, or nil, is
+// returned unchanged.
 func (p *proxyDial) newError(ctx context.Context, phase Phase, err error) error {
-	if e, ok := err.(*Error); ok && e.Proxy == p.displayName() && e.Addr == p.address {
-		return e
+	e, ok := err.(*Error)
+	if err == nil || ok && e.Proxy == p.displayName() && e.Addr == p.address {
+		return err
 	}
-	e := &Error{Op: p.op, Phase: phase, Proxy: p.displayName(), Addr: p.address, Err: ended.Error(ctx, err)}
+	e = &Error{Op: p.op, Phase: phase, Proxy: p.displayName(), Addr: p.address, Err: ended.Error(ctx, err)}
 	// Only the answer of this proxy counts, not one further down in the chain.
 	switch answer := e.Err.(type) {
 	case *Refusal:
@@ -123,12 +124,7 @@ func withTimeout(ctx context.Context, d time.Duration) (context.Context, context
 	return context.WithTimeout(ctx, d)
 }
 
-func forwardOrDirect(d Dialer) Dialer {
-	if d == nil {
-		return Direct{}
-	}
-	return d
-}
+func forwardOrDirect(d Dialer) Dialer { return cmp.Or[Dialer](d, Direct{}) }
 
 // ErrLoop is the cause of an [*Error] if a proxy would be dialed through itself: it
 // is the target, or its Forward dials through it again. It is also the cause if a

@@ -1,6 +1,7 @@
 package dialer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -85,11 +86,7 @@ func (d *Resolve) WithForward(forward Dialer) (Dialer, error) {
 func (d *Resolve) resolveName(ctx context.Context, network, host, address string) (addrs []netip.Addr, err error) {
 	s := contextTrace(ctx).startPhase(PhaseDNS, "", address)
 	defer func() { s.endPhase(err) }()
-	resolver := d.Resolver
-	if resolver == nil {
-		resolver = net.DefaultResolver
-	}
-	return lookupAddrs(withOuterDial(ctx, d), resolver, network, host)
+	return lookupAddrs(withOuterDial(ctx, d), cmp.Or[Resolver](d.Resolver, net.DefaultResolver), network, host)
 }
 
 // attemptDelay is how long one address of a name is tried before the next one is tried

@@ -149,13 +149,11 @@ func (s *socksDial) dial(ctx context.Context) (net.Conn, error) {
 	}
 	err = handshake(ctx, conn, func() error {
 		method, err := s.chooseMethod(ctx, conn)
+		if err == nil && method == methodPassword {
+			err = s.sendLogin(ctx, conn)
+		}
 		if err != nil {
 			return err
-		}
-		if method == methodPassword {
-			if err := s.sendLogin(ctx, conn); err != nil {
-				return err
-			}
 		}
 		return s.sendConnect(ctx, conn)
 	})
@@ -230,14 +228,12 @@ func (s *socksDial) sendLogin(ctx context.Context, conn net.Conn) (err error) {
 	b = append(b, byte(len(s.password)))
 	b = append(b, s.password...)
 	var answer [2]byte
-	if err := exchange(conn, b, answer[:]); err != nil {
-		return s.newError(ctx, PhaseAuth, err)
-	}
+	err = exchange(conn, b, answer[:])
 	// Some proxies answer with version 5 here. Only the status counts.
-	if answer[1] != loginSuccessful {
-		return s.newError(ctx, PhaseAuth, LoginStatus(answer[1]))
+	if err == nil && answer[1] != loginSuccessful {
+		err = LoginStatus(answer[1])
 	}
-	return nil
+	return s.newError(ctx, PhaseAuth, err)
 }
 
 // sendConnect asks for the target and reads the reply. The address at its end, which
@@ -248,19 +244,17 @@ func (s *socksDial) sendConnect(ctx context.Context, conn net.Conn) (err error) 
 	b := append(make([]byte, 0, 262), socksVersion, commandConnect, 0)
 	b = appendAddress(b, s.target)
 	var answer [4]byte
-	if err := exchange(conn, b, answer[:]); err != nil {
-		return s.newError(ctx, PhaseConnect, err)
+	err = exchange(conn, b, answer[:])
+	switch {
+	case err != nil:
+	case answer[0] != socksVersion:
+		err = notSOCKS5(answer[0])
+	case answer[1] != replySucceeded:
+		err = SOCKSReply(answer[1])
+	default:
+		err = skipAddress(conn, answer[3])
 	}
-	if answer[0] != socksVersion {
-		return s.newError(ctx, PhaseConnect, notSOCKS5(answer[0]))
-	}
-	if answer[1] != replySucceeded {
-		return s.newError(ctx, PhaseConnect, SOCKSReply(answer[1]))
-	}
-	if err := skipAddress(conn, answer[3]); err != nil {
-		return s.newError(ctx, PhaseConnect, err)
-	}
-	return nil
+	return s.newError(ctx, PhaseConnect, err)
 }
 
 func appendAddress(b []byte, t target) []byte {

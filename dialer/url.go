@@ -203,10 +203,7 @@ func socksFromURL(u *url.URL, opts *Options) (Dialer, error) {
 		Timeout: opts.Timeout,
 	}
 	if u.Scheme == "socks5" || u.Scheme == "socks5+unix" {
-		d.Resolver = opts.Resolver
-		if d.Resolver == nil {
-			d.Resolver = net.DefaultResolver
-		}
+		d.Resolver = cmp.Or[Resolver](opts.Resolver, net.DefaultResolver)
 	}
 	if username, password, ok := userInfo(u); ok {
 		if err := checkLogin(username, password); err != nil {

@@ -25,7 +25,7 @@ type Agent struct {
 	// Servers are addresses of one Server, or of its replicas, or of a load
 	// balancer in front of them: host:port, or a ws or wss URL. They are tried in
 	// turn. So are the addresses of a server's name, and of a proxy's, if Dial is nil
-	// or a dialer of package dialer. If empty, the agent uses those of the invitation,
+	// or a dialer of package dialer: at once, the one that worked last first. If empty, the agent uses those of the invitation,
 	// and once it has a certificate and no invitation, those of the last invitation,
 	// which Credentials keeps.
 	Servers []string
@@ -61,8 +61,8 @@ type Agent struct {
 	// Grace is how long open streams may go on after Run's context has ended. Zero
 	// means 30 seconds; a negative Grace ends them at once.
 	Grace time.Duration
-	// FirstBackoff bounds the random wait before the next attempt. Each failure
-	// doubles it, up to MaxBackoff; a session that lasted as long as FirstBackoff resets
+	// FirstBackoff bounds the random wait before the next attempt. Each failure, of a name
+	// with several addresses at all of them, doubles it, up to MaxBackoff; a session that lasted as long as FirstBackoff resets
 	// it. Zero means 4 and 30 seconds. If the search for a second replica finds the first
 	// one again, that is not a failure: its waits begin shorter, and grow up to ten
 	// times MaxBackoff.
@@ -231,6 +231,8 @@ func (r *runner) attemptServer(ctx context.Context, held []string) (l *serverSes
 		if err = r.enroll(ctx, address); err != nil {
 			return nil, server, err
 		}
+		_, addr := rotate.Reached(ctx)
+		r.addrs.Prefer(addr)
 	}
 	l, err = r.openSession(ctx, address, held)
 	if err != nil {

@@ -250,6 +250,7 @@ func askError(ctx context.Context, cluster string, err error) error {
 	case errors.Is(err, wire.ErrMalformed):
 		e.Code = CodeBadRequest
 	}
+	e.Err = nameAddress(ctx, e.Err)
 	return e
 }
 

@@ -52,6 +52,9 @@ func (r *runner) refreshSessions() {
 			return false
 		}
 		r.startSearch()
+		if l.Closed() { // and not one that drains
+			r.addrs.Prefer(l.reached)
+		}
 		r.planTry(r.backoff.Next(time.Since(l.Since)))
 		return true
 	})
@@ -96,11 +99,17 @@ func (r *runner) tryServer(ctx context.Context) {
 		r.searchTries++
 		r.planTry(r.searchBackoff.Next(0))
 	default:
-		wait := r.backoff.Next(0)
+		var wait time.Duration // none before the other addresses of a name have had their turn
+		if !r.addrs.Left() || !slices.Contains(addressCodes, codeOf(err)) {
+			wait = r.backoff.Next(0)
+		}
 		r.planTry(wait)
 		r.reportFailure(server, err, wait)
 	}
 }
+
+// addressCodes are those of failures that another address of the name may not have.
+var addressCodes = []Code{CodeLost, CodeTimeout, CodePin, CodeServerCertificate}
 
 // awaitWork returns when there may be something to do.
 func (r *runner) awaitWork(ctx context.Context) {

@@ -5,6 +5,9 @@ import (
 	"crypto/tls"
 	"io"
 	"net"
+	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -74,4 +77,109 @@ func TestAgentTriesEachAddress(t *testing.T) {
 		through := &dialer.HTTPConnect{Addr: "proxy.test:" + port, Forward: twoAddresses}
 		b.agent(quick(&tunnel.Agent{Servers: []string{server.Addr().String()}, Dial: through.DialContext}))
 	})
+}
+
+// retries keeps what an agent says of its failures.
+type retries struct {
+	mu    sync.Mutex
+	texts []string // of the errors
+	waits []bool   // whether there is one
+}
+
+func (r *retries) add(_ string, err error, retry time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.texts, r.waits = append(r.texts, err.Error()), append(r.waits, retry > 0)
+}
+
+// TestOneLiveAddress: the agent goes to the next address at once, says which one failed, and
+// comes back to the one that worked.
+func TestOneLiveAddress(t *testing.T) {
+	t.Parallel()
+	first, l, port := listenPair(t)
+	silent := proxytest.Serve(first, func(_ context.Context, conn net.Conn) { io.Copy(io.Discard, conn) })
+	defer silent.Close()
+	hosts := dnstest.Hosts{"server.test.": {"127.0.0.2", "127.0.0.4", "127.0.0.5", "127.0.0.3"}}
+	for _, host := range hosts["server.test."][1:3] {
+		l, err := net.Listen("tcp", net.JoinHostPort(host, port))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer proxytest.Serve(l, func(_ context.Context, conn net.Conn) { io.Copy(io.Discard, conn) }).Close()
+	}
+	live := make(chan net.Conn, 100) // the agent's connections
+	connected := make(chan bool, 10)
+	var failed retries
+	b := newBed(t, &tunnel.Server{})
+	b.serveAlso(l)
+	direct := dialer.Direct{Dialer: &net.Dialer{Resolver: hosts.Resolver()}}
+	b.start(&tunnel.Agent{
+		Servers: []string{"server.test:" + port}, HandshakeTimeout: time.Second,
+		FirstBackoff: time.Millisecond, MaxBackoff: time.Millisecond,
+		Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+			conn, err := direct.DialContext(ctx, network, address)
+			if err == nil {
+				live <- conn
+			}
+			return conn, err
+		},
+		Hooks: tunnel.AgentHooks{Failed: failed.add, Connected: func(string, tunnel.Identity) { connected <- true }},
+	})
+	<-connected
+	dials := len(live)
+	for range dials {
+		(<-live).Close()
+	}
+	<-connected
+	failed.mu.Lock()
+	defer failed.mu.Unlock()
+	if dials != 5 || len(live) != 1 || !slices.Equal(failed.waits, []bool{false, false, false}) {
+		t.Fatalf("got %d dials and then %d, %q and waits %v; want 5 with the enrolment's and then one, and no waits after three failures", dials, len(live), failed.texts, failed.waits)
+	}
+	for i, text := range failed.texts {
+		if want := "connect server.test:" + port + ": no answer in time: at " + net.JoinHostPort(hosts["server.test."][i], port) + ": TLS handshake"; !strings.Contains(text, want) {
+			t.Errorf("got %q, want %q", text, want)
+		}
+	}
+}
+
+// TestWaitAfterEachRound: once all addresses of a name have failed, the agent waits.
+func TestWaitAfterEachRound(t *testing.T) {
+	t.Parallel()
+	first, second, port := listenPair(t)
+	for _, l := range []net.Listener{first, second} {
+		defer proxytest.Serve(l, func(context.Context, net.Conn) {}).Close()
+	}
+	enough := make(chan bool)
+	var failed retries
+	newBed(t, &tunnel.Server{}).start(&tunnel.Agent{
+		Servers: []string{"server.test:" + port}, Dial: twoAddresses.DialContext,
+		FirstBackoff: time.Millisecond, MaxBackoff: time.Millisecond,
+		Hooks: tunnel.AgentHooks{Failed: func(server string, err error, retry time.Duration) {
+			if failed.add(server, err, retry); len(failed.waits) == 6 {
+				close(enough)
+			}
+		}},
+	})
+	<-enough
+	failed.mu.Lock()
+	defer failed.mu.Unlock()
+	if got, want := failed.waits[:6], []bool{false, true, false, true, false, true}; !slices.Equal(got, want) {
+		t.Errorf("got waits %v after %q, want %v", got, failed.texts, want)
+	}
+}
+
+// TestSearchGoesOn: the search for a second server goes past the address that has worked.
+func TestSearchGoesOn(t *testing.T) {
+	t.Parallel()
+	first, second, port := listenPair(t)
+	r := newReplicas(t, "a", "b")
+	r.beds["a"].serveAlso(first)
+	r.beds["b"].serveAlso(second)
+	r.beds["a"].start(&tunnel.Agent{
+		Servers: []string{"server.test:" + port}, Dial: twoAddresses.DialContext,
+		FirstBackoff: time.Millisecond, MaxBackoff: time.Millisecond,
+	})
+	r.beds["a"].await()
+	r.beds["b"].await()
 }

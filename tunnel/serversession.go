@@ -17,6 +17,7 @@ import (
 	"github.com/causewayproject/causeway/internal/mask"
 	"github.com/causewayproject/causeway/internal/mux"
 	"github.com/causewayproject/causeway/internal/relay"
+	"github.com/causewayproject/causeway/internal/rotate"
 	"github.com/causewayproject/causeway/tunnel/internal/carrier"
 	"github.com/causewayproject/causeway/tunnel/internal/session"
 	"github.com/causewayproject/causeway/tunnel/internal/wire"
@@ -28,6 +29,7 @@ type serverSession struct {
 	session.Session
 	runner  *runner
 	server  string            // its address
+	reached string            // the address of that name, or of a proxy's, that has led to it
 	name    string            // of the server; empty if it sends none
 	cert    *x509.Certificate // the agent's
 	carrier *carrier.Conn     // of mux
@@ -65,6 +67,7 @@ func (r *runner) openSession(ctx context.Context, server string, held []string) 
 		runner: r, server: mask.Address(server), cert: credentials.Chain[0], carrier: c, servers: serverNames(welcome),
 		issued: make(chan *wire.Message, 1),
 	}
+	_, l.reached = rotate.Reached(ctx)
 	l.Init(session.Config{Role: l, Mux: m, Control: control, Group: r.sessions, Streams: group.New(r.ctx), Dialed: true, MaxMessage: wire.MaxBody})
 	if len(l.servers) > 0 {
 		l.name = l.servers[0]
@@ -85,7 +88,7 @@ func connectError(ctx context.Context, server string, err error) error {
 	switch {
 	case errors.As(err, &e) && e.Op == "connect" && e.Addr == "":
 		named := *e
-		named.Addr = server
+		named.Addr, named.Err = server, nameAddress(ctx, e.Err)
 		return &named
 	case e != nil:
 		return err
@@ -94,6 +97,7 @@ func connectError(ctx context.Context, server string, err error) error {
 	if cause := ctx.Err(); cause != nil {
 		e.Code, e.Err = contextCode(cause), ended.Error(ctx, err)
 	}
+	e.Err = nameAddress(ctx, e.Err)
 	return e
 }
 

@@ -92,6 +92,15 @@ func dialCarrier(ctx context.Context, dial DialFunc, address string, outer, conf
 	return carrier.Client(ctx, conn, config)
 }
 
+// nameAddress returns err with the address that was reached of a name, unless err has one.
+func nameAddress(ctx context.Context, err error) error {
+	name, addr := rotate.Reached(ctx)
+	if op, ok := errors.AsType[*net.OpError](err); err == nil || name == addr || ok && op.Addr != nil {
+		return err
+	}
+	return fmt.Errorf("at %s: %w", addr, err)
+}
+
 // hostOf returns the host in the address of a server, without a port; empty
 // if the address is not one.
 func hostOf(address string) string {

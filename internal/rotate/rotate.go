@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/http/httptrace"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -21,17 +23,55 @@ const nextWait = 3 * time.Second
 // Addrs remembers which addresses were dialed, for who dials names again and again. The zero
 // value is ready for use, by several goroutines.
 type Addrs struct {
-	mu    sync.Mutex // guards tried
+	mu    sync.Mutex // guards the fields below
+	first string     // has its turn before all others; empty: none
 	tried map[string]bool
+	found []string // the addresses of the name that was dialed last; nil if none was reached
+	name  string   // what was reached last since WithAddrs, as it was asked for
+	addr  string   // its address
 }
 
 type contextKey struct{}
 
-// WithAddrs returns a context whose dials go to addresses that were not dialed yet, as long as
-// there are some: in each round each address of a name has its turn, in the order that
-// net.Dialer has them.
+// WithAddrs returns the context of an attempt. Its dials go to addresses that were not dialed
+// yet, as long as there are some: in each round each address of a name has its turn, in the
+// order that net.Dialer has them.
 func WithAddrs(ctx context.Context, a *Addrs) context.Context {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.tried == nil {
+		a.tried = map[string]bool{}
+	}
+	a.found, a.name, a.addr = nil, "", ""
 	return context.WithValue(ctx, contextKey{}, a)
+}
+
+// Reached returns the host:port that a dial under ctx has reached last, and its address.
+// Both are empty if there is none.
+func Reached(ctx context.Context) (name, addr string) {
+	a, _ := ctx.Value(contextKey{}).(*Addrs)
+	if a == nil {
+		return "", ""
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.name, a.addr
+}
+
+// Left reports whether the name that was dialed last has addresses whose turn is still to come
+// in this round.
+func (a *Addrs) Left() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.ContainsFunc(a.found, func(addr string) bool { return !a.tried[addr] })
+}
+
+// Prefer has a new round begin with the address, which has worked.
+func (a *Addrs) Prefer(addr string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.first = addr
+	clear(a.tried)
 }
 
 var errTried = errors.New("the address was tried before")
@@ -42,6 +82,15 @@ func Dial(ctx context.Context, d *net.Dialer, network, address string) (net.Conn
 	if a == nil || d.Control != nil || d.ControlContext != nil {
 		return d.DialContext(ctx, network, address)
 	}
+	_, port, _ := net.SplitHostPort(address)
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{DNSDone: func(info httptrace.DNSDoneInfo) {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.found = nil
+		for _, ip := range info.Addrs {
+			a.found = append(a.found, net.JoinHostPort(ip.String(), port))
+		}
+	}})
 	var mu sync.Mutex // guards left
 	var left []string // the addresses that were not dialed now
 	next := *d
@@ -61,32 +110,52 @@ func Dial(ctx context.Context, d *net.Dialer, network, address string) (net.Conn
 	defer mu.Unlock()
 	switch {
 	case err == nil || ctx.Err() != nil:
-		return conn, err
+		return a.noteEnd(address, conn, err)
 	case len(left) == 0 && short.Err() == nil:
-		return nil, err
+		return a.noteEnd(address, nil, err)
 	}
-	a.forget(left) // the next round
+	a.beginRound(left)
 	next.Control = func(_, addr string, _ syscall.RawConn) error { a.take(addr); return nil }
-	return next.DialContext(ctx, network, address)
+	conn, err = next.DialContext(ctx, network, address)
+	return a.noteEnd(address, conn, err)
 }
 
-// take reports whether the address was not dialed yet, and remembers it.
+// noteEnd notes what was reached. A dial that fails has tried all addresses.
+func (a *Addrs) noteEnd(name string, conn net.Conn, err error) (net.Conn, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if err != nil {
+		a.found = nil
+		return nil, err
+	}
+	a.name, a.addr = name, conn.RemoteAddr().String()
+	return conn, nil
+}
+
+// take reports whether the address has its turn, and remembers it.
 func (a *Addrs) take(addr string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.tried[addr] {
+	if a.tried[addr] || a.first != "" && a.first != addr {
 		return false
 	}
-	if a.tried == nil || len(a.tried) == maxTried {
+	a.first = ""
+	if len(a.tried) >= maxTried {
 		a.tried = map[string]bool{}
 	}
 	a.tried[addr] = true
 	return true
 }
 
-func (a *Addrs) forget(addrs []string) {
+// beginRound begins a round in which only these addresses have their turn, of those that were
+// found. Some, as IPv6 on a host without it, never have one.
+func (a *Addrs) beginRound(addrs []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.first = ""
+	for _, addr := range a.found {
+		a.tried[addr] = true
+	}
 	for _, addr := range addrs {
 		delete(a.tried, addr)
 	}

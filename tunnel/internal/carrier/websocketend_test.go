@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -203,4 +204,20 @@ func handshaken(t *testing.T, client, server net.Conn) [2]net.Conn {
 	}
 	wg.Wait()
 	return [2]net.Conn{c, s}
+}
+
+// TestCloseFrameInASession: who closes a WebSocket without a reason has closed it, and the
+// connection was not cut.
+func TestCloseFrameInASession(t *testing.T) {
+	for name, payload := range map[string]string{"1000": "\x03\xe8", "no code": ""} {
+		t.Run(name, func(t *testing.T) {
+			a, b := ends(t, tcp())
+			_, server := carriers(t, websocket.NewConn(a, true, nil), websocket.NewConn(b, false, nil))
+			io.WriteString(a, rawFrame(true, 0x88, len(payload), payload))
+			const want = "closed the WebSocket with the code 1000 or without one"
+			if _, err := server.Read(make([]byte, 1)); !errors.Is(err, io.ErrUnexpectedEOF) || !strings.Contains(err.Error(), want) {
+				t.Errorf("got %v, want %q", err, want)
+			}
+		})
+	}
 }

@@ -1,10 +1,12 @@
 package tunnel_test
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"io"
 	"net"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -16,26 +18,34 @@ import (
 
 // TestSilentServer: an agent says who has accepted it and is silent, and in which phase.
 func TestSilentServer(t *testing.T) {
-	silent := func(_ context.Context, conn net.Conn) { io.Copy(io.Discard, conn) }
 	var proxy string // which is silent
+	through := func(ctx context.Context, network, address string) (net.Conn, error) {
+		return (&dialer.HTTPConnect{Addr: proxy}).DialContext(ctx, network, address)
+	}
 	for _, tt := range []struct {
 		name, scheme string
 		dial         func(ctx context.Context, network, address string) (net.Conn, error)
+		answer       string // before the silence
 		want         string // PROXY stands for the proxy
 	}{
-		{"TLS", "", nil, "no answer in time: TLS handshake: context deadline exceeded"},
-		{"ws", "ws://", nil, "no answer in time: websocket upgrade: context deadline exceeded"},
-		{"wss", "wss://", nil, "no answer in time: outer TLS handshake: context deadline exceeded"},
-		{"a proxy", "", func(ctx context.Context, network, address string) (net.Conn, error) {
-			return (&dialer.HTTPConnect{Addr: proxy}).DialContext(ctx, network, address)
-		}, "no answer in time: dialer: 127.0.0.1:1 through http://PROXY: connect: context deadline exceeded"},
+		{"TLS", "", nil, "", "no answer in time: TLS handshake: context deadline exceeded"},
+		{"ws", "ws://", nil, "", "no answer in time: websocket upgrade: context deadline exceeded"},
+		{"wss", "wss://", nil, "", "no answer in time: outer TLS handshake: context deadline exceeded"},
+		{"what is behind a proxy", "", through, "HTTP/1.1 200 OK\r\n\r\n", "no answer in time: through the proxy PROXY: TLS handshake: context deadline exceeded"},
+		{"a proxy", "", through, "", "no answer in time: dialer: 127.0.0.1:1 through http://PROXY: connect: context deadline exceeded"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			l, err := net.Listen("tcp", "127.0.0.1:0")
 			if err != nil {
 				t.Fatal(err)
 			}
-			s := proxytest.Serve(l, silent)
+			s := proxytest.Serve(l, func(_ context.Context, conn net.Conn) {
+				if tt.answer != "" {
+					http.ReadRequest(bufio.NewReader(conn))
+					io.WriteString(conn, tt.answer)
+				}
+				io.Copy(io.Discard, conn)
+			})
 			defer s.Close()
 			proxy = l.Addr().String()
 			failed := make(chan error, 100)

@@ -80,16 +80,26 @@ func dialCarrier(ctx context.Context, dial DialFunc, address string, outer, conf
 			return rotate.Dial(ctx, &net.Dialer{}, network, address)
 		}
 	}
-	var conn net.Conn
+	target := address
 	if u != nil {
-		conn, err = carrier.DialWebSocket(ctx, dial, u, outer)
-	} else if conn, err = dial(ctx, "tcp", address); err == nil {
-		socket.Tune(conn)
+		target = websocket.HostPort(u)
 	}
+	conn, err := dial(ctx, "tcp", target)
 	if err != nil {
 		return nil, err
 	}
-	return carrier.Client(ctx, conn, config)
+	socket.Tune(conn)
+	if u != nil {
+		conn, err = carrier.ClientWebSocket(ctx, conn, u, outer)
+	}
+	var c *carrier.Conn
+	if err == nil {
+		c, err = carrier.Client(ctx, conn, config)
+	}
+	if proxy, _ := rotate.Reached(ctx); err != nil && proxy != "" && proxy != target {
+		err = fmt.Errorf("through the proxy %s: %w", proxy, err)
+	}
+	return c, err
 }
 
 // nameAddress returns err with the address that was reached of a name, unless err has one.

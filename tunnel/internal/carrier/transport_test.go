@@ -79,7 +79,12 @@ func dialWebSocket(ctx context.Context, dial dialFunc, address string, config *t
 	if dial == nil {
 		dial = new(net.Dialer).DialContext
 	}
-	return carrier.DialWebSocket(ctx, dial, u, config)
+	conn, err := dial(ctx, "tcp", websocket.HostPort(u))
+	if err != nil {
+		return nil, err
+	}
+	socket.Tune(conn)
+	return carrier.ClientWebSocket(ctx, conn, u, config)
 }
 
 func listen(t testing.TB) net.Listener {

@@ -29,14 +29,9 @@ const (
 	refusedWait = 500 * time.Millisecond
 )
 
-// DialWebSocket connects to a ws:// or wss:// URL. The outer TLS is to the URL's
-// host, whatever dial goes through; config may be nil.
-func DialWebSocket(ctx context.Context, dial func(ctx context.Context, network, address string) (net.Conn, error), u *url.URL, config *tls.Config) (net.Conn, error) {
-	conn, err := dial(ctx, "tcp", websocket.HostPort(u))
-	if err != nil {
-		return nil, err
-	}
-	socket.Tune(conn)
+// ClientWebSocket makes the WebSocket of a ws:// or wss:// URL on conn, which belongs to it
+// from then on. The outer TLS is to the URL's host; config may be nil.
+func ClientWebSocket(ctx context.Context, conn net.Conn, u *url.URL, config *tls.Config) (net.Conn, error) {
 	if u.Scheme == "wss" {
 		outer, err := Client(ctx, conn, outerTLS(config, u.Hostname()))
 		if err != nil {

@@ -96,7 +96,9 @@ func dialCarrier(ctx context.Context, dial DialFunc, address string, outer, conf
 	if err == nil {
 		c, err = carrier.Client(ctx, conn, config)
 	}
-	if proxy, _ := rotate.Reached(ctx); err != nil && proxy != "" && proxy != target {
+	_, port, _ := net.SplitHostPort(target)
+	proxy, addr := rotate.Reached(ctx)
+	if resolved := proxy == addr && strings.HasSuffix(addr, ":"+port); err != nil && proxy != "" && proxy != target && !resolved {
 		err = fmt.Errorf("through the proxy %s: %w", proxy, err)
 	}
 	return c, err

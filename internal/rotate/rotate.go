@@ -26,7 +26,7 @@ type Addrs struct {
 	mu    sync.Mutex // guards the fields below
 	first string     // has its turn before all others; empty: none
 	tried map[string]bool
-	found []string // the addresses of the name that was dialed last; nil if none was reached
+	found []string // the addresses of the name that was dialed last since WithAddrs
 	name  string   // what was reached last since WithAddrs, as it was asked for
 	addr  string   // its address
 }
@@ -108,28 +108,17 @@ func Dial(ctx context.Context, d *net.Dialer, network, address string) (net.Conn
 	conn, err := next.DialContext(short, network, address)
 	mu.Lock()
 	defer mu.Unlock()
-	switch {
-	case err == nil || ctx.Err() != nil:
-		return a.noteEnd(address, conn, err)
-	case len(left) == 0 && short.Err() == nil:
-		return a.noteEnd(address, nil, err)
+	if err != nil && ctx.Err() == nil && (len(left) > 0 || short.Err() != nil) {
+		a.beginRound(left)
+		next.Control = func(_, addr string, _ syscall.RawConn) error { a.take(addr); return nil }
+		conn, err = next.DialContext(ctx, network, address)
 	}
-	a.beginRound(left)
-	next.Control = func(_, addr string, _ syscall.RawConn) error { a.take(addr); return nil }
-	conn, err = next.DialContext(ctx, network, address)
-	return a.noteEnd(address, conn, err)
-}
-
-// noteEnd notes what was reached. A dial that fails has tried all addresses.
-func (a *Addrs) noteEnd(name string, conn net.Conn, err error) (net.Conn, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if err != nil {
-		a.found = nil
-		return nil, err
+	if err == nil {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.name, a.addr = address, conn.RemoteAddr().String()
 	}
-	a.name, a.addr = name, conn.RemoteAddr().String()
-	return conn, nil
+	return conn, err
 }
 
 // take reports whether the address has its turn, and remembers it.

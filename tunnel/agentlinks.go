@@ -3,6 +3,7 @@ package tunnel
 import (
 	"cmp"
 	"context"
+	"math"
 	"slices"
 	"time"
 
@@ -55,7 +56,11 @@ func (r *runner) refreshSessions() {
 		if l.Closed() { // and not one that drains
 			r.addrs.Prefer(l.reached)
 		}
-		r.planTry(r.backoff.Next(time.Since(l.Since)))
+		lived := time.Since(l.Since)
+		if l.carried.Load() {
+			lived = math.MaxInt64
+		}
+		r.planTry(r.backoff.Next(lived))
 		return true
 	})
 }

@@ -257,3 +257,21 @@ func TestRequiredFields(t *testing.T) {
 		}
 	}
 }
+
+// TestShortSessionsThatWork: a session that carried a connection worked, however short it was.
+func TestShortSessionsThatWork(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t, &tunnel.Server{})
+		b.agent(&tunnel.Agent{})
+		for range 8 {
+			b.echo().Close()
+			time.Sleep(2 * time.Second)
+			b.w.cut()
+			began := time.Now()
+			b.await()
+			if took := time.Since(began); took > 4*time.Second {
+				t.Errorf("the agent was back after %v, want 4 s at most", took)
+			}
+		}
+	})
+}

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/causewayproject/causeway/internal/abort"
@@ -33,6 +34,7 @@ type serverSession struct {
 	name    string            // of the server; empty if it sends none
 	cert    *x509.Certificate // the agent's
 	carrier *carrier.Conn     // of mux
+	carried atomic.Bool       // a connection to a target
 	leaving bool              // once another session replaces it; only Run's goroutine uses it
 
 	issued chan *wire.Message // the latest answer to RENEW
@@ -132,6 +134,7 @@ func (l *serverSession) serveStream(stream *mux.Stream) {
 	var conn net.Conn
 	onOwnStack(func() { conn = l.dialRequested(stream) })
 	if conn != nil {
+		l.carried.Store(true)
 		stream.AfterReset(func(code uint32, ended bool) { abandonTarget(conn, code, ended) })
 		relay.Relay(l.Streams.Context(), conn, stream)
 	}

@@ -62,10 +62,10 @@ type Agent struct {
 	// means 30 seconds; a negative Grace ends them at once.
 	Grace time.Duration
 	// FirstBackoff bounds the random wait before the next attempt. Each failure, of a name
-	// with several addresses at all of them, doubles it, up to MaxBackoff; a session that carried a connection, or lasted as
-	// long as FirstBackoff, resets it. Zero means 4 and 30 seconds. If the search for a second replica finds the first
-	// one again, that is not a failure: its waits begin shorter, and grow up to ten
-	// times MaxBackoff.
+	// with several addresses at all of them, doubles it, up to MaxBackoff; a session that
+	// carried a connection, or lasted as long as FirstBackoff, resets it. Zero means 4 and
+	// 30 seconds. If the search for a second replica finds the first one again, that is not
+	// a failure: its waits begin shorter, and grow up to ten times MaxBackoff.
 	FirstBackoff, MaxBackoff time.Duration
 	// KeepAlive detects dead carriers.
 	KeepAlive KeepAlive

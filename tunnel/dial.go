@@ -85,7 +85,7 @@ func (d *Dialer) dial(ctx context.Context, network, address string, early []byte
 	if err := s.setup(); err != nil {
 		return nil, err
 	}
-	run := d.newDial(network, address, shareOf(ctx), early)
+	run := d.newDial(network, address, shareOf(ctx, d.cluster), early)
 	if s.groups.Closed() {
 		return nil, run.newError(CodeClosed, nil)
 	}
@@ -384,7 +384,7 @@ func (r *dialRun) dialThrough(ctx context.Context, s *session.Session, m *wire.M
 		return nil, nil, refused
 	}
 	stream.SetReadDeadline(time.Time{})
-	stream.SetShare(r.share)
+	stream.SetShare(r.share, r.cluster)
 	return stream, answer, nil
 }
 

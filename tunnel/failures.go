@@ -64,13 +64,13 @@ func callerOf(ctx context.Context) string {
 // shareSeed keeps an agent from finding out a caller by its number.
 var shareSeed = maphash.MakeSeed()
 
-// shareOf returns the number that stands for the context's caller: zero without one.
-func shareOf(ctx context.Context) uint64 {
+// shareOf returns the number that stands for the context's caller of the cluster: zero without one.
+func shareOf(ctx context.Context, cluster string) uint64 {
 	caller := callerOf(ctx)
 	if caller == "" {
 		return 0
 	}
-	return maphash.String(shareSeed, caller)
+	return maphash.String(shareSeed, cluster+"\x00"+caller)
 }
 
 const (

@@ -316,7 +316,7 @@ func (p *inboundPeer) dialFor(stream *mux.Stream, m *wire.Message, early []byte)
 	if a, ok := far.RemoteAddr().(Addr); ok {
 		answer.AddString(wire.TagName, a.Agent).AddString(wire.TagID, a.Replica)
 	}
-	stream.SetShare(m.Uint(wire.TagShare))
+	stream.SetShare(m.Uint(wire.TagShare), d.cluster)
 	if wire.Write(stream, answer) != nil {
 		far.Reset(0)
 		return nil

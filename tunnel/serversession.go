@@ -205,7 +205,7 @@ func (l *serverSession) dialRequested(stream *mux.Stream) net.Conn {
 	if addr := conn.RemoteAddr(); addr != nil { // nil with some DialFuncs
 		answer.AddString(wire.TagAddress, addr.String())
 	}
-	stream.SetShare(m.Uint(wire.TagShare))
+	stream.SetShare(m.Uint(wire.TagShare), nil)
 	if err := wire.Write(stream, answer); err != nil {
 		conn.Close()
 		return nil

@@ -41,13 +41,13 @@ func (s *Session) AppendHoldings(all []budget.Holding) []budget.Holding {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now, rest := s.now(), int(s.bytesHeld.Load())
-	add := func(st *Stream, share uint64, bytes int, waits time.Duration) {
-		by := any(share)
-		if share == 0 {
-			by = s.config.Holder
+	add := func(st *Stream, sh *share, bytes int, waits time.Duration) {
+		in, by := sh.in, any(sh.key)
+		if sh.key == 0 {
+			in, by = s.config.Holder, s.config.Holder
 		}
 		if rest -= bytes; bytes > 0 && !st.closed {
-			all = append(all, budget.Holding{In: s.config.Holder, By: by, Bytes: bytes, Waits: waits, Reclaim: st.reclaim})
+			all = append(all, budget.Holding{In: in, By: by, Bytes: bytes, Waits: waits, Reclaim: st.reclaim})
 		}
 	}
 	for st := s.unread.first; st != nil; st = st.links[listUnread].next {
@@ -55,14 +55,14 @@ func (s *Session) AppendHoldings(all []budget.Holding) []budget.Holding {
 		for b := st.first; b != nil; b = b.next {
 			bytes += len(b.data)
 		}
-		add(st, st.share.key, bytes, now-st.window.takenAt)
+		add(st, st.share, bytes, now-st.window.takenAt)
 	}
 	stuck := now - max(s.sentAt, s.lastTaken())
 	for _, st := range s.streams {
-		add(st, st.share.key, int(st.kept.Load()), now-time.Duration(st.keptSince.Load()))
+		add(st, st.share, int(st.kept.Load()), now-time.Duration(st.keptSince.Load()))
 		for _, b := range st.frames[:st.nframes] {
 			if s.carrierInUse { // else they are sent at once
-				add(st, 0, len(b.data), stuck)
+				add(st, s.shares[0], len(b.data), stuck)
 			}
 		}
 	}

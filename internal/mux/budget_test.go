@@ -30,7 +30,7 @@ func (b *budgetBed) fill() (opened, accepted *mux.Stream) {
 		b.Fatal(err)
 	}
 	accepted = accept(b, b.server)
-	accepted.SetShare(1)
+	accepted.SetShare(1, nil)
 	return opened, accepted
 }
 
@@ -72,7 +72,7 @@ func TestBudget(t *testing.T) {
 		"of sessions that have ended": {greedy: func(b *budgetBed) net.Conn {
 			client, server := sessions(b.T, pipePair, &mux.Config{Budget: &b.budget})
 			opened, accepted := connect(b, client, server, strings.Repeat("x", 60<<10))
-			accepted.SetShare(1)
+			accepted.SetShare(1, nil)
 			opened.Close()
 			synctest.Wait()
 			client.Close()
@@ -92,7 +92,7 @@ func TestBudget(t *testing.T) {
 		}},
 		"has written as much as a buffer takes, and then nothing": {greedy: func(b *budgetBed) net.Conn {
 			opened, st := connect(b.T, b.client, b.server, "x")
-			st.SetShare(1)
+			st.SetShare(1, nil)
 			go io.Copy(io.Discard, opened)
 			ctx, cancel := context.WithCancel(b.Context())
 			go func() { // as a relay does
@@ -104,7 +104,7 @@ func TestBudget(t *testing.T) {
 		}},
 		"of messages that are half read": {greedy: func(b *budgetBed) net.Conn {
 			_, st := connect(b.T, b.client, b.server, "x")
-			st.SetShare(1)
+			st.SetShare(1, nil)
 			go func() {
 				st.Keep(32 << 10)
 				st.Keep(64 << 10)
@@ -136,9 +136,9 @@ func TestBudget(t *testing.T) {
 				b := &budgetBed{T: t, budget: budget.Budget{Bytes: 1 << 20}}
 				b.client, b.server = sessions(t, pipePair, &mux.Config{Budget: &b.budget})
 				_, modest := connect(t, b.client, b.server, strings.Repeat("m", small))
-				modest.SetShare(2)
+				modest.SetShare(2, nil)
 				up, down := connect(t, b.client, b.server, "x")
-				down.SetShare(1) // the greedy's own
+				down.SetShare(1, nil) // the greedy's own
 				down.Read(make([]byte, 1))
 				var all []net.Conn
 				for i := range 64 {
@@ -240,6 +240,31 @@ func TestBudgetOfNew(t *testing.T) {
 	})
 }
 
+// TestBudgetOfClusters: a session with a replica has streams of many clusters.
+func TestBudgetOfClusters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &budgetBed{T: t, budget: budget.Budget{Bytes: 1 << 20}}
+		b.client, b.server = sessions(t, pipePair, &mux.Config{Budget: &b.budget})
+		var good net.Conn
+		for i := range uint64(33) {
+			_, st := b.fill()
+			if i == 0 {
+				good = st
+				st.SetShare(1000, "good")
+			} else {
+				st.SetShare(1000+i, "evil")
+			}
+			defer st.Close()
+		}
+		synctest.Wait()
+		if _, err := good.Read(make([]byte, 1)); err != nil {
+			t.Errorf("the only stream of its cluster: %v", err)
+		}
+		b.client.Close()
+		b.server.Close()
+	})
+}
+
 // TestBudgetTellsTheOwner: the owner of a connection learns of it without a read.
 func TestBudgetTellsTheOwner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -313,7 +338,7 @@ func BenchmarkBudget(b *testing.B) {
 				client, server := sessions(b, tcpPair, &mux.Config{Budget: &shared})
 				for share := range 1000 {
 					_, st := connect(b, client, server, strings.Repeat("x", 5<<10))
-					st.SetShare(uint64(share) + 2)
+					st.SetShare(uint64(share)+2, nil)
 				}
 			}
 			client, server := sessions(b, tcpPair, &mux.Config{Budget: &shared})
@@ -323,7 +348,7 @@ func BenchmarkBudget(b *testing.B) {
 			before, slowest := cpu(), time.Duration(0)
 			for b.Loop() {
 				opened, st := connect(b, client, server, part)
-				st.SetShare(1)
+				st.SetShare(1, nil)
 				if held = append(held, opened, st); len(held) > 2*4000 { // 240 MiB
 					held[0].Close()
 					held[1].Close()

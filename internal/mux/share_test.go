@@ -41,9 +41,9 @@ func TestShares(t *testing.T) {
 					id := uint32(2*i + 1)
 					p.send(header(window, syn, id, 0), header(window, 0, id, 1<<30))
 					st := accept(t, s)
-					st.SetShare(1)
+					st.SetShare(1, nil)
 					if i == greedy {
-						st.SetShare(2)
+						st.SetShare(2, nil)
 					}
 					go func() { done <- send(st) }()
 				}
@@ -85,9 +85,9 @@ func TestShareEnds(t *testing.T) {
 			synctest.Wait()
 		}
 		for i, st := range all {
-			st.SetShare(uint64(1 + i%2))
-			st.SetShare(uint64(1 + i%3))
-			st.SetShare(7)
+			st.SetShare(uint64(1+i%2), nil)
+			st.SetShare(uint64(1+i%3), nil)
+			st.SetShare(7, nil)
 		}
 		got := map[uint32]int{}
 		for sum := 0; sum < len(all)*200<<10; {

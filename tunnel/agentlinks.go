@@ -76,10 +76,7 @@ func (r *runner) takeAttempt() time.Duration {
 	if wait := r.attempted.Add(-(quickAttempts - 1) * each).Sub(now); wait > 0 {
 		return wait
 	}
-	if r.attempted.Before(now) {
-		r.attempted = now
-	}
-	r.attempted = r.attempted.Add(each)
+	r.attempted = now.Add(max(r.attempted.Sub(now), 0) + each)
 	return 0
 }
 

@@ -129,10 +129,10 @@ type KeepAlive struct {
 // has read them yet, or the other end has not taken them. Its field Bytes is how many that may
 // be; zero means 256 MiB. If there are more, streams are reset with [CodeBudget].
 //
-// Each cluster has an equal part, and in it each holder: a caller (see
-// [WithCaller]), a client of a Gateway by HTTP/2, or the cluster's agents. Only who has more loses
-// streams. Those that nobody reads go first, and of these first those of the holder with most. A connection ends if its other end has taken nothing
-// of what waits, or has sent no more of a piece of data, for 5 seconds.
+// Each cluster has an equal part, and in it each holder: a caller (see [WithCaller]), a client
+// of a Gateway by HTTP/2, or the cluster's agents. Only who has more loses streams. Those that
+// nobody reads go first, and of these first those of the holder with most. A connection ends if its
+// other end has taken nothing of what waits, or has sent no more of a piece of data, for 5 seconds.
 //
 // Share a Budget before its first use, and do not copy it.
 type Budget = budget.Budget

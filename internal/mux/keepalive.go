@@ -102,7 +102,7 @@ func (s *Session) checkAlive() {
 	s.stopIdleWriterLocked()
 	next := dead - idle
 	if probe > 0 {
-		tick := probe / 8
+		tick, clock := probe/8, time.Now()
 		wait := probe - idle
 		if wait > tick {
 			s.sendBeatLocked(now, idle)
@@ -114,18 +114,13 @@ func (s *Session) checkAlive() {
 			}
 			wait = probe // the answer begins another silence
 		}
-		if wait = untilTick(wait, tick); dead < 0 || wait < next {
+		// The last tick of the clock in wait: a process with many idle sessions wakes once for all
+		// that are due, since waking costs more than a ping.
+		if wait = clock.Add(wait).Truncate(tick).Sub(clock); dead < 0 || wait < next {
 			next = wait
 		}
 	}
 	s.timer.Reset(next)
-}
-
-// untilTick shortens wait to the last tick of the clock in it. So a process with many idle sessions
-// wakes once for all that are due: waking costs more than a ping.
-func untilTick(wait, tick time.Duration) time.Duration {
-	now := time.Now()
-	return now.Add(wait).Truncate(tick).Sub(now)
 }
 
 // beatID is that of an answer to no ping, which peers ignore.

@@ -47,7 +47,6 @@ var arrows = map[string][]string{
 	"/tunnel/status":             {"/internal/printable", "/tunnel"},
 	"/examples/deploy":           {},
 	"/examples/quickstart":       {"/dialer", "/kubeconfig", "/kubeconfig/connect", "/tunnel", "/tunnel/gateway", "/internal/test/apitest", "/internal/test/pki", "/internal/test/proxytest"},
-	"/examples/tunnel":           {"/tunnel"},
 	"/examples/tunnelssh":        {"/internal/relay", "/tunnel"},
 	"/internal/abort":            {},
 	"/internal/budget":           {},

@@ -25,9 +25,9 @@ type Agent struct {
 	// Servers are addresses of one Server, or of its replicas, or of a load
 	// balancer in front of them: host:port, or a ws or wss URL. They are tried in
 	// turn. So are the addresses of a server's name, and of a proxy's, if Dial is nil
-	// or a dialer of package dialer: at once, the one that worked last first. If empty, the agent uses those of the invitation,
-	// and once it has a certificate and no invitation, those of the last invitation,
-	// which Credentials keeps.
+	// or a dialer of package dialer: without a wait between them, and first the one that
+	// worked last. If empty, the agent uses those of the invitation, and once it has a
+	// certificate and no invitation, those of the last invitation, which Credentials keeps.
 	Servers []string
 	// Dial connects to a server, for example through a corporate proxy. If nil, a
 	// net.Dialer does.

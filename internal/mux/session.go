@@ -31,8 +31,9 @@ type Config struct {
 	// ProbeAfter is how long the peer may be silent before it gets a ping,
 	// DeadAfter how long before the session ends. If zero, they are 10 and 30
 	// seconds. A Server's ProbeAfter is 12 seconds then: its pings and the Client's
-	// would cross. It is half of DeadAfter at most. A negative one switches its check off. The sessions of a process are
-	// probed together, so one may get its ping an eighth of ProbeAfter earlier.
+	// would cross. It is half of DeadAfter at most. A negative one switches its check
+	// off. The sessions of a process are probed together, so one may get its ping an
+	// eighth of ProbeAfter earlier.
 	ProbeAfter, DeadAfter time.Duration
 
 	// Budget bounds the buffers of all sessions that share it: what was received and not

@@ -275,10 +275,12 @@ func ProxyFailed(err error) bool {
 	case PhaseDNS, PhaseTCP, PhaseTLS:
 		// Without a proxy the error may be FromProxy's, which does not know the phase.
 		return e.Proxy != "" || isUnanswered(e.Err)
+	case PhaseAuth:
+		return ended.TimedOut(e.Err) && !errors.As(e.Err, new(credentialsError))
 	case PhaseConnect:
 		return isUnanswered(e.Err)
 	}
-	return e.Phase == PhaseAuth && ended.TimedOut(e.Err) && !errors.As(e.Err, new(credentialsError))
+	return false
 }
 
 // credentialsError is an error of the field Auth or Credentials, so not the proxy's.

@@ -34,10 +34,15 @@ type Member interface {
 	AppendHoldings(all []Holding) []Holding
 }
 
+// Holder is who lets bytes wait.
+type Holder struct {
+	In any // the cluster whose clients, agents and targets do, or who else
+	By any // who of these; a number is a caller's, the same in all of the process
+}
+
 // Holding is bytes that one stream holds, or one connection.
 type Holding struct {
-	In      any           // the cluster whose clients, agents and targets let them wait, or who else does
-	By      any           // who of these; a number is a caller's, the same in all of the process
+	Holder
 	Bytes   int           // how many
 	Waits   time.Duration // since some were taken
 	Reclaim func()        // resets it
@@ -100,30 +105,28 @@ func (b *Budget) reclaim() {
 	for m := range b.members.Range {
 		all = m.(Member).AppendHoldings(all)
 	}
-	type holder struct{ in, by any }
-	held, in, of, holders := 0, map[any]int{}, map[holder]int{}, map[any]int{}
+	held, in, of, holders := 0, map[any]int{}, map[Holder]int{}, map[any]int{}
 	for _, h := range all {
-		who := holder{h.In, h.By}
-		if _, ok := of[who]; !ok {
+		if _, ok := of[h.Holder]; !ok {
 			holders[h.In]++
 		}
 		held += h.Bytes
 		in[h.In] += h.Bytes
-		of[who] += h.Bytes
+		of[h.Holder] += h.Bytes
 	}
 	enough := int(b.limit() / 8 * 7)
 	part := enough / max(len(in), 1)
-	hasMore := func(h Holding) bool { return in[h.In] > part && of[holder{h.In, h.By}] > part/holders[h.In] }
+	hasMore := func(h Holding) bool { return in[h.In] > part && of[h.Holder] > part/holders[h.In] }
 	all = slices.DeleteFunc(all, func(h Holding) bool { return !hasMore(h) })
 	slices.SortFunc(all, func(x, y Holding) int {
 		if stalled := x.Waits >= stalledAfter; stalled == (y.Waits < stalledAfter) {
 			return cmp.Compare(y.Waits, x.Waits)
 		}
-		return cmp.Or(cmp.Compare(of[holder{y.In, y.By}], of[holder{x.In, x.By}]), cmp.Compare(y.Bytes, x.Bytes), cmp.Compare(y.Waits, x.Waits))
+		return cmp.Or(cmp.Compare(of[y.Holder], of[x.Holder]), cmp.Compare(y.Bytes, x.Bytes), cmp.Compare(y.Waits, x.Waits))
 	})
 	for _, h := range all {
 		if held > enough && hasMore(h) {
-			of[holder{h.In, h.By}] -= h.Bytes
+			of[h.Holder] -= h.Bytes
 			in[h.In] -= h.Bytes
 			held -= h.Bytes
 			h.Reclaim()

@@ -15,7 +15,7 @@ type asked struct{ times, reclaimed, bytes int }
 
 func (a *asked) AppendHoldings(all []budget.Holding) []budget.Holding {
 	a.times++
-	return append(all, budget.Holding{By: a, Bytes: a.bytes, Reclaim: func() { a.reclaimed++ }})
+	return append(all, budget.Holding{Holder: budget.Holder{By: a}, Bytes: a.bytes, Reclaim: func() { a.reclaimed++ }})
 }
 
 // TestKeep: all are looked at when that helps, and otherwise once in a while, however often
@@ -69,7 +69,7 @@ func TestReclaimByCluster(t *testing.T) {
 		bytes   int
 	}{{evil, "evil", 180 << 10}, {good, "good", 256 << 10}} {
 		for i := range hs.holdings {
-			hs.holdings[i] = budget.Holding{In: hs.cluster, By: uint64(i), Bytes: hs.bytes, Waits: time.Minute, Reclaim: func() {
+			hs.holdings[i] = budget.Holding{Holder: budget.Holder{In: hs.cluster, By: uint64(i)}, Bytes: hs.bytes, Waits: time.Minute, Reclaim: func() {
 				hs.holdings[i].Bytes = 0
 				budget.Add(b, -hs.bytes)
 			}}

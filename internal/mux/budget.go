@@ -41,13 +41,14 @@ func (s *Session) AppendHoldings(all []budget.Holding) []budget.Holding {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now, rest := s.now(), int(s.bytesHeld.Load())
+	other := budget.Holder{In: s.config.Holder, By: s.config.Holder}
 	add := func(st *Stream, sh *share, bytes int, waits time.Duration) {
-		in, by := sh.in, any(sh.key)
+		holder := budget.Holder{In: cmp.Or(sh.in, s.config.Holder), By: sh.key}
 		if sh.key == 0 {
-			in, by = s.config.Holder, s.config.Holder
+			holder = other
 		}
 		if rest -= bytes; bytes > 0 && !st.closed {
-			all = append(all, budget.Holding{In: in, By: by, Bytes: bytes, Waits: waits, Reclaim: st.reclaim})
+			all = append(all, budget.Holding{Holder: holder, Bytes: bytes, Waits: waits, Reclaim: st.reclaim})
 		}
 	}
 	for st := s.unread.first; st != nil; st = st.links[listUnread].next {
@@ -70,7 +71,7 @@ func (s *Session) AppendHoldings(all []budget.Holding) []budget.Holding {
 		stuck = now - cmp.Or(began, now)
 	}
 	if stuck >= budget.BlockedAfter && s.err == nil {
-		all = append(all, budget.Holding{In: s.config.Holder, By: s.config.Holder, Bytes: rest, Waits: stuck, Reclaim: s.endBlocked})
+		all = append(all, budget.Holding{Holder: other, Bytes: rest, Waits: stuck, Reclaim: s.endBlocked})
 	}
 	return all
 }

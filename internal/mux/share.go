@@ -1,7 +1,5 @@
 package mux
 
-import "cmp"
-
 // maxLag is how many bytes a share may catch up after a moment without any to send. One
 // stream can't always have the next frame ready.
 const maxLag = 4 * frameSize
@@ -9,7 +7,7 @@ const maxLag = 4 * frameSize
 // share is a group of streams that has one part of the carrier.
 type share struct {
 	key     uint64
-	in      any                   // see SetShare
+	in      any                   // see SetShare; nil: the session's Holder
 	streams int                   // that belong to it
 	sent    int64                 // bytes of bulk, on the scale of the queue's now
 	head    [listCount]*Stream    // stands in the queue for all of them
@@ -31,7 +29,7 @@ func (st *Stream) SetShare(key uint64, in any) {
 	s.leaveShareLocked(st)
 	sh := s.shares[key]
 	if sh == nil {
-		sh = &share{key: key, in: cmp.Or(in, s.config.Holder), sent: s.bulk.now}
+		sh = &share{key: key, in: in, sent: s.bulk.now}
 		s.shares[key] = sh
 	}
 	sh.streams++

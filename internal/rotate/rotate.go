@@ -47,7 +47,7 @@ func WithAddrs(ctx context.Context, a *Addrs) context.Context {
 }
 
 // Reached returns the host:port that a dial under ctx has reached last, and its address.
-// Both are empty if there is none.
+// Both are empty if no dial has.
 func Reached(ctx context.Context) (name, addr string) {
 	a, _ := ctx.Value(contextKey{}).(*Addrs)
 	if a == nil {
@@ -136,8 +136,8 @@ func (a *Addrs) take(addr string) bool {
 	return true
 }
 
-// beginRound begins a round in which only these addresses have their turn, of those that were
-// found. Some, as IPv6 on a host without it, never have one.
+// beginRound begins a round for these addresses. The others of the name were dialed a moment ago,
+// or cannot be dialed, as IPv6 on a host without it.
 func (a *Addrs) beginRound(addrs []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

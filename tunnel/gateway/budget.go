@@ -20,10 +20,11 @@ func (h *http2Conn) AppendHoldings(all []budget.Holding) []budget.Holding {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	client, _ := h.holder.(Identity)
+	holder := budget.Holder{In: client.Cluster, By: h.holder}
 	for _, s := range h.streams {
-		all = append(all, budget.Holding{In: client.Cluster, By: h.holder, Bytes: s.received.held, Waits: time.Since(s.takenAt), Reclaim: s.reclaim})
+		all = append(all, budget.Holding{Holder: holder, Bytes: s.received.held, Waits: time.Since(s.takenAt), Reclaim: s.reclaim})
 	}
-	return append(all, budget.Holding{In: client.Cluster, By: h.holder, Bytes: h.queueHeld, Waits: time.Since(h.flushedAt), Reclaim: h.resetBlocked})
+	return append(all, budget.Holding{Holder: holder, Bytes: h.queueHeld, Waits: time.Since(h.flushedAt), Reclaim: h.resetBlocked})
 }
 
 // resetBlocked resets the connection if the client has read none of what waits for a time.

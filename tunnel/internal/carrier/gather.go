@@ -51,14 +51,15 @@ type gatherer struct {
 // record crypto/tls turns it into io.EOF, and then a cut looks like an end.
 var errCut = fmt.Errorf("the connection was cut, or its program ended: %w", io.ErrUnexpectedEOF)
 
-// errClosedBelow is the end of a WebSocket in order, which is none of the TLS on it.
+// errClosedBelow is for a WebSocket that was closed in order before the TLS on it was.
 var errClosedBelow = fmt.Errorf("the other end, or a gateway, closed the WebSocket with the code 1000 or without one: %w", io.ErrUnexpectedEOF)
 
 func (g *gatherer) Read(p []byte) (int, error) {
 	n, err := g.records.Read(&g.source, p, g.place, g.nested)
-	if _, ok := g.Conn.(*websocket.Conn); ok && err == io.EOF {
-		err = errClosedBelow
-	} else if errors.Is(err, io.EOF) || err == io.ErrUnexpectedEOF {
+	if errors.Is(err, io.EOF) || err == io.ErrUnexpectedEOF {
+		if _, ok := g.Conn.(*websocket.Conn); ok && err == io.EOF {
+			return n, errClosedBelow
+		}
 		err = errCut
 	}
 	return n, err

@@ -21,7 +21,7 @@ import (
 func TestSlowLine(t *testing.T) {
 	const kbit = 1000 / 8
 	tests := []struct {
-		rate, buffer  int // bytes a second, and bytes on the line; a negative buffer takes all when it is empty, and nothing before
+		rate, buffer  int // bytes a second, and bytes on the line; a negative buffer is gulp's
 		streams, each int // transfers, and their bytes
 		ways          string
 		ws, old       bool // on a WebSocket; the receiver sends nothing unasked, as earlier versions
@@ -65,7 +65,7 @@ func TestSlowLine(t *testing.T) {
 				agentEnd, serverEnd := carriers(t, a, b)
 				config := &mux.Config{}
 				if tt.old {
-					config.ProbeAfter, config.DeadAfter = -1, -1
+					config.ProbeAfter, config.DeadAfter = -1, -1 // sends nothing unasked
 				}
 				agent, server := mux.Client(agentEnd, config), mux.Server(serverEnd, config)
 				defer agent.Close()

@@ -151,14 +151,10 @@ func (f *joinFlags) record(ctx context.Context, cluster string) (r joinRecord, e
 
 // check returns a mistake that names the flag.
 func (r joinRecord) check() error {
-	type field struct{ flag, text string }
-	fields := []field{{"--issuer, or the issuer that --from has read,", r.Issuer}, {"--audience", r.Audience}}
-	for _, subject := range r.Subjects {
-		fields = append(fields, field{"--subject", subject})
-	}
-	for _, f := range fields {
-		if printable.Text(f.text, maxJoinText) != f.text {
-			return cli.Mistake("%s has more than %d bytes, or a character that does not print: %s", f.flag, maxJoinText, printable.Text(f.text, printable.Most))
+	for i, text := range append([]string{r.Issuer, r.Audience}, r.Subjects...) {
+		if printable.Text(text, maxJoinText) != text {
+			flag := [...]string{"--issuer, or the issuer that --from has read,", "--audience", "--subject"}[min(i, 2)]
+			return cli.Mistake("%s has more than %d bytes, or a character that does not print: %s", flag, maxJoinText, printable.Text(text, printable.Most))
 		}
 	}
 	to, err := r.registration()

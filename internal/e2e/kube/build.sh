@@ -12,7 +12,7 @@ if [ $# -gt 0 ] && [ "$1" != "$version" ]; then
 	work=$(mktemp -d)
 	trap 'rm -rf "$work"' EXIT
 	modfile=$work/go.mod
-	sed "s/v0\.${version#v1.}/v0.${1#v1.}/; s/$version/$1/" go.mod >"$modfile"
+	sed "s/v0\.${version#v1.}/v0.${1#v1.}/; s/$version/$1/; /\/\/ indirect/d" go.mod >"$modfile"
 	go mod tidy -modfile="$modfile" >&2
 	version=$1
 fi

@@ -60,6 +60,19 @@ func TestTCPOptions(t *testing.T) {
 		<-dialed // the enrolment
 		check(t, <-dialed)
 	})
+	t.Run("a target", func(t *testing.T) {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		conn, err := (&tunnel.Targets{Allow: []string{"127.0.0.1:*"}}).DialTarget(t.Context(), "tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		check(t, conn)
+	})
 }
 
 // wrappingListener is a listener of a program.

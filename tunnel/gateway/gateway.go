@@ -14,6 +14,7 @@ import (
 	"github.com/causewayproject/causeway/internal/admission"
 	"github.com/causewayproject/causeway/internal/budget"
 	"github.com/causewayproject/causeway/internal/group"
+	"github.com/causewayproject/causeway/tunnel/internal/socket"
 )
 
 // Door is a protocol by which clients reach a Gateway.
@@ -244,7 +245,7 @@ func (g *Gateway) serveListener(ctx context.Context, l net.Listener, p *protocol
 		l.Close()
 		return err
 	}
-	return g.set.Serve(ctx, l, g.grace(), func(gr *group.Group, conn net.Conn) {
+	return g.set.Serve(ctx, socket.TuneListener(l), g.grace(), func(gr *group.Group, conn net.Conn) {
 		defer conn.Close()
 		g.serveClient(p, gr, conn)
 	})

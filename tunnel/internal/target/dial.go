@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"github.com/causewayproject/causeway/internal/ended"
+	"github.com/causewayproject/causeway/tunnel/internal/socket"
 )
 
 // maxAddrs is how many addresses of a name are tried: more than any honest name
@@ -78,6 +79,7 @@ func (p *Policy) Dial(ctx context.Context, network, address string) (net.Conn, *
 	}
 	switch {
 	case err == nil:
+		socket.Tune(conn)
 		return conn, nil
 	case errors.Is(ctx.Err(), context.Canceled):
 		return nil, &Error{Canceled, discreetError{ctx.Err().Error(), ended.Error(ctx, err)}}

@@ -151,7 +151,6 @@ func (l line) bytesPerSecond() float64 { return l.Kbit * 1000 / 8 }
 // passPackets moves packets one way until the device is closed. It drops some at random, and those
 // for which the queue has no room.
 func (l line) passPackets(to io.Writer, from io.Reader) {
-	random := rand.New(rand.NewPCG(1, 2))
 	underway := make(chan packet, 1<<16)
 	var sender sync.WaitGroup
 	defer sender.Wait()
@@ -172,7 +171,7 @@ func (l line) passPackets(to io.Writer, from io.Reader) {
 		now := time.Now()
 		free = maxTime(free, now)
 		queued := free.Sub(now).Seconds() * l.bytesPerSecond()
-		if random.Float64() < l.Loss || queued+float64(n) > float64(l.queueBytes()) {
+		if rand.Float64() < l.Loss || queued+float64(n) > float64(l.queueBytes()) {
 			continue
 		}
 		free = free.Add(time.Duration(float64(n) / l.bytesPerSecond() * float64(time.Second)))

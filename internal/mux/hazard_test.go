@@ -142,21 +142,39 @@ func TestStreamsResetBeforeAckAreForgotten(t *testing.T) {
 	}
 }
 
+// A carrier that takes nothing is lost sooner if nothing comes from it either.
 func TestCarrierThatTakesNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s, p := rawPeer(t, &mux.Config{DeadAfter: -1})
-		began := time.Now()
-		<-s.Done()
-		if took := time.Since(began); took != 30*time.Second {
-			t.Errorf("the session ended after %v, want 30s", took)
-		}
-		wantLost(t, s.Err())
-		wantSilent(t, s.Err())
-		synctest.Wait() // the carrier is closed after Done
-		if _, err := p.Write([]byte("x")); err == nil {
-			t.Error("the carrier is open")
-		}
-	})
+	for _, tt := range []struct {
+		talks    bool
+		min, max time.Duration
+	}{
+		{false, 30 * time.Second, 30 * time.Second},
+		{true, 5 * time.Minute, 5*time.Minute + 30*time.Second},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s, p := rawPeer(t, &mux.Config{DeadAfter: -1})
+			began := time.Now()
+			for ended := false; !ended; {
+				select {
+				case <-s.Done():
+					ended = true
+				case <-time.After(7 * time.Second):
+					if tt.talks {
+						p.send(header(ping, ack, 0, 9))
+					}
+				}
+			}
+			if took := time.Since(began); took < tt.min || took > tt.max {
+				t.Errorf("the session ended after %v, want %v to %v", took, tt.min, tt.max)
+			}
+			wantLost(t, s.Err())
+			wantSilent(t, s.Err())
+			synctest.Wait() // the carrier is closed after Done
+			if _, err := p.Write([]byte("x")); err == nil {
+				t.Error("the carrier is open")
+			}
+		})
+	}
 }
 
 // A carrier that is given up is reset: an end would wait for what the peer does

@@ -100,6 +100,10 @@ func (s *Session) checkAlive() {
 	}
 	defer s.mu.Unlock()
 	s.stopIdleWriterLocked()
+	if waits := now - max(s.sentAt, s.lastTaken()); s.carrierInUse && idle < min(waits, writeTimeout) && waits < maxWriteWait {
+		// Something has come meanwhile: what stands between takes nothing now because it is full.
+		s.carrier.SetWriteDeadline(time.Now().Add(writeTimeout - idle))
+	}
 	next := dead - idle
 	if probe > 0 {
 		tick, clock := probe/8, time.Now()
@@ -199,10 +203,6 @@ func (s *Session) handlePing(h header) {
 		s.pongsToSend = append(s.pongsToSend, h.length)
 		s.wakeWriterLocked()
 		return
-	}
-	if h.length == beatID && s.carrierInUse {
-		// The peer receives: what stands between takes nothing now because it is full.
-		s.carrier.SetWriteDeadline(time.Now().Add(writeTimeout))
 	}
 	p := s.pings[h.length]
 	if p == nil || p.sent == 0 {

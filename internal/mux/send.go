@@ -39,8 +39,13 @@ type sender struct {
 	mayRead       sync.Cond  // readLoop waits: for fewer refusals, fewer unaccepted streams, or the end
 }
 
-// writeTimeout is how long the carrier may take no bytes before the session ends.
-const writeTimeout = 30 * time.Second
+const (
+	// writeTimeout is how long the carrier may take no bytes, and the peer send none, before the
+	// session ends.
+	writeTimeout = 30 * time.Second
+	// maxWriteWait is how long the carrier may take none though the peer sends some.
+	maxWriteWait = 5 * time.Minute
+)
 
 // slowWrite is how long the write of a batch may take before batches become small.
 // Large batches need fewer system calls. But nothing can overtake a batch, so on a

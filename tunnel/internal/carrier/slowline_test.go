@@ -40,6 +40,9 @@ func TestSlowLine(t *testing.T) {
 		{2 << 10, -64 << 10, 1, 200_000, "down", false, false},
 		{1500, -64 << 10, 1, 200_000, "up", false, false},
 		{48 * kbit, -512 << 10, 1, 1_500_000, "up", false, false},
+		{48 * kbit, -512 << 10, 1, 1_500_000, "up down", false, false},
+		{2 << 10, -64 << 10, 1, 200_000, "up down", false, false},
+		{1500, -64 << 10, 1, 200_000, "up down", true, false},
 		{48 * kbit, 0, 1, 400_000, "down", false, true},
 		{2 << 10, 0, 1, 200_000, "up", false, true},
 	}

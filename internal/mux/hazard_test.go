@@ -1,14 +1,17 @@
 package mux_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
+	"math"
 	"math/rand/v2"
 	"net"
 	"os"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -412,4 +415,38 @@ func TestLateFramesAreDiscarded(t *testing.T) {
 	p.send(dataFrame(0, 1, strings.Repeat("x", 100000)), dataFrame(0, 1, "x"), header(window, 0, 1, 5), header(window, fin, 1, 0))
 	p.send(dataFrame(syn, 3, "hello"))
 	read(t, accept(t, s), "hello")
+}
+
+// flooding is a carrier that always has small frames.
+type flooding struct {
+	net.Conn
+	pongs []byte
+	reads *atomic.Int64
+}
+
+func (e flooding) Read(p []byte) (int, error) {
+	if e.reads.Add(1) < 0 {
+		return 0, net.ErrClosed
+	}
+	return copy(p, e.pongs), nil
+}
+
+// TestFloodYields: a session that always has frames lets others run after a few.
+func TestFloodYields(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	var reads atomic.Int64
+	near, far := net.Pipe()
+	defer far.Close()
+	s := mux.Server(flooding{near, bytes.Repeat(header(ping, ack, 0, 9), 160), &reads}, nil)
+	defer s.Close()
+	defer reads.Store(math.MinInt64)
+	most := int64(0)
+	for range 1000 {
+		before := reads.Load()
+		runtime.Gosched()
+		most = max(most, reads.Load()-before)
+	}
+	if most > 4 {
+		t.Errorf("%d reads of 160 frames without a pause", most)
+	}
 }

@@ -3,6 +3,7 @@ package mux
 import (
 	"bufio"
 	"io"
+	"runtime"
 	"sync"
 
 	"github.com/causewayproject/causeway/internal/budget"
@@ -37,7 +38,10 @@ func (s *Session) releaseReader() {
 func (s *Session) readLoop() {
 	w, _ := s.carrier.(idleWaiter)
 	idle := s.releaseReader
-	for {
+	for frames := 1; ; frames++ {
+		if frames%64 == 0 { // floods of small frames must not have whole slices of time
+			runtime.Gosched()
+		}
 		if w != nil && s.reader.Buffered() == 0 {
 			w.Wait(idle)
 			if s.reader == nil {

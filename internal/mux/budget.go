@@ -58,7 +58,8 @@ func (s *Session) AppendHoldings(all []budget.Holding) []budget.Holding {
 		}
 		add(st, st.share, bytes, now-st.window.takenAt)
 	}
-	stuck := now - max(s.sentAt, s.lastTaken())
+	taken, _ := s.progress()
+	stuck := now - max(s.sentAt, taken)
 	for _, st := range s.streams {
 		add(st, st.share, int(st.kept.Load()), now-time.Duration(st.keptSince.Load()))
 		for _, b := range st.frames[:st.nframes] {

@@ -296,7 +296,7 @@ func TestBudgetTellsTheOwner(t *testing.T) {
 // slowlyTaken is a carrier of which the network takes a little all the time.
 type slowlyTaken struct{ net.Conn }
 
-func (slowlyTaken) Taken() time.Time { return time.Now() }
+func (slowlyTaken) Progress() (taken, came time.Time) { return time.Now(), time.Time{} }
 
 // TestBudgetOfSlowCarrier: a session lives while its carrier takes something.
 func TestBudgetOfSlowCarrier(t *testing.T) {

@@ -72,13 +72,16 @@ func (r aliveReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// lastTaken returns the instant when the network last took bytes that had to wait; zero: it is
-// not known.
-func (s *Session) lastTaken() time.Duration {
-	if c, ok := s.carrier.(interface{ Taken() time.Time }); ok {
-		return max(c.Taken().Sub(s.began), 0)
+// progress returns the instants when the network last took bytes that had to wait, and when it
+// brought some that can't be read yet; zero: it is not known.
+func (s *Session) progress() (taken, came time.Duration) {
+	if c, ok := s.carrier.(interface {
+		Progress() (taken, came time.Time)
+	}); ok {
+		t, c := c.Progress()
+		return max(t.Sub(s.began), 0), max(c.Sub(s.began), 0)
 	}
-	return 0
+	return 0, 0
 }
 
 // checkAlive is run by the timer. It probes a silent peer, and ends the session if
@@ -92,7 +95,8 @@ func (s *Session) checkAlive() {
 	}
 	last := s.lastRead.Load()
 	now := s.now()
-	idle := now - max(time.Duration(last), s.lastTaken())
+	taken, came := s.progress()
+	idle := now - max(time.Duration(last), taken, came)
 	if dead > 0 && idle >= dead {
 		s.mu.Unlock()
 		s.closeWithCause(newLostError(errSilent))
@@ -100,7 +104,7 @@ func (s *Session) checkAlive() {
 	}
 	defer s.mu.Unlock()
 	s.stopIdleWriterLocked()
-	if waits := now - max(s.sentAt, s.lastTaken()); s.carrierInUse && idle < min(waits, writeTimeout) && waits < maxWriteWait {
+	if waits := now - max(s.sentAt, taken); s.carrierInUse && idle < min(waits, writeTimeout) && waits < maxWriteWait {
 		// Something has come meanwhile: what stands between takes nothing now because it is full.
 		s.carrier.SetWriteDeadline(time.Now().Add(writeTimeout - idle))
 	}

@@ -121,8 +121,8 @@ type Session struct {
 //   - Wait(idle func()): the reading goroutine calls it before Read. It returns
 //     when Read has bytes or an error, and at once after a Read that failed. If
 //     it has to wait, it calls idle first, which frees the read buffer.
-//   - Taken() time.Time: when the network last took bytes that had to wait. That shows
-//     that a silent peer is alive.
+//   - Progress() (taken, came time.Time): when the network last took bytes that had to wait,
+//     and when it last brought some that can't be read yet. Both show that a silent peer is alive.
 func Client(carrier net.Conn, c *Config) *Session { return newSession(carrier, c, true).startLoops() }
 
 // Server starts the other side of a session on carrier.

@@ -233,8 +233,8 @@ func (c *Conn) ReadsAhead() {}
 // Writer is for a carrier on top of this one.
 func (c *Conn) Writer() *socket.Writer { return c.below.writer }
 
-// Taken returns when the network last took bytes that had to wait for it.
-func (c *Conn) Taken() time.Time { return c.below.writer.Taken() }
+// Progress is that of [socket.Writer].
+func (c *Conn) Progress() (taken, came time.Time) { return c.below.writer.Progress() }
 
 // NetConn returns the Transport's connection, for its options.
 func (c *Conn) NetConn() net.Conn { return c.below.Conn }

@@ -5,10 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"net"
 	"os"
 	"time"
 
+	"github.com/causewayproject/causeway/internal/budget"
 	"github.com/causewayproject/causeway/internal/ended"
 	"github.com/causewayproject/causeway/internal/mux"
 	"github.com/causewayproject/causeway/internal/printable"
@@ -109,14 +111,23 @@ func (d *Dialer) dial(ctx context.Context, network, address string, early []byte
 	return stream, nil
 }
 
+// forwardedBy has all dials of a cluster that another replica forwards be of one holder: nobody
+// knows whether the callers that it names are there. None is one of this replica's.
+func (r *dialRun) forwardedBy(host string) {
+	r.holder.By = host
+	r.share = maphash.Comparable(shareSeed, struct {
+		host, cluster string
+		share         uint64
+	}{host, r.cluster, r.share})
+}
+
 // dialForwarded dials for another replica, which has checked that the dial is
 // allowed: by the sessions of this replica only.
-func (d *Dialer) dialForwarded(ctx context.Context, network, address string, share uint64, early []byte) (*mux.Stream, *Error) {
-	run := d.newDial(network, address, share, early)
-	if err := run.check(); err != nil {
-		return nil, run.newError(CodeBadRequest, err)
+func (r *dialRun) dialForwarded(ctx context.Context) (*mux.Stream, *Error) {
+	if err := r.check(); err != nil {
+		return nil, r.newError(CodeBadRequest, err)
 	}
-	return run.dialAgents(ctx, true)
+	return r.dialAgents(ctx, true)
 }
 
 // dialRun is one dial that is under way.
@@ -124,6 +135,7 @@ type dialRun struct {
 	*Dialer
 	network, address string
 	share            uint64 // of the caller: see mux.Stream.SetShare
+	holder           budget.Holder
 	early            []byte
 	tried            map[*agentSession]bool
 	refused          int // how many agents or replicas have said that the target refuses
@@ -133,7 +145,7 @@ type dialRun struct {
 const maxRefused = 3
 
 func (d *Dialer) newDial(network, address string, share uint64, early []byte) *dialRun {
-	return &dialRun{Dialer: d, network: network, address: address, share: share, early: early, tried: map[*agentSession]bool{}}
+	return &dialRun{Dialer: d, network: network, address: address, share: share, holder: budget.Holder{In: d.cluster}, early: early, tried: map[*agentSession]bool{}}
 }
 
 func (r *dialRun) check() error {
@@ -384,7 +396,7 @@ func (r *dialRun) dialThrough(ctx context.Context, s *session.Session, m *wire.M
 		return nil, nil, refused
 	}
 	stream.SetReadDeadline(time.Time{})
-	stream.SetShare(r.share, r.cluster)
+	stream.SetShare(r.share, r.holder)
 	return stream, answer, nil
 }
 

@@ -18,6 +18,9 @@ import (
 	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
+// ParseStatus reads the answer of a replica.
+var ParseStatus = parseStatus
+
 // RawPeerCarrier speaks TLS as a replica with these credentials.
 func RawPeerCarrier(ctx context.Context, conn net.Conn, c *Credentials) (net.Conn, error) {
 	config := c.sessionTLS()

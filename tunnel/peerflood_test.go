@@ -3,6 +3,7 @@ package tunnel_test
 import (
 	"context"
 	"io"
+	"net"
 	"runtime"
 	"slices"
 	"sync"
@@ -10,7 +11,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/causewayproject/causeway/internal/budget"
 	"github.com/causewayproject/causeway/internal/mux"
+	"github.com/causewayproject/causeway/internal/test/targettest"
 	"github.com/causewayproject/causeway/tunnel"
 )
 
@@ -141,5 +144,78 @@ func TestManyForwardsAtOnce(t *testing.T) {
 			t.Errorf("%d of %d dials failed", failed, n)
 		}
 		dials.Wait()
+	})
+}
+
+// forward is what a replica asks with for a dial of its caller with this number.
+func forward(share uint64, early int) []byte {
+	m := rawMessage(kindForward, uint16(7), []byte(testCluster), uint16(6), []byte("tcp"), uint16(5), []byte("target:9"),
+		uint16(20), share, uint16(21), uint64(early))
+	return append(m, make([]byte, early)...)
+}
+
+// TestPeerBudget: what a replica has wait here is in the Budget, its dials that are not answered
+// included, and all its callers of a cluster are one holder.
+func TestPeerBudget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const streams, bytes = 200, 4 << 20
+		ends := make(chan net.Conn, streams+1)
+		b := newBed(t, &tunnel.Server{Name: "a", Budget: &tunnel.Budget{Bytes: bytes}})
+		b.agent(&tunnel.Agent{Targets: lineTargets(ends)})
+		c, err := tunnel.ServerCredentials(b.s.Authority)
+		if err != nil {
+			t.Fatal(err)
+		}
+		near, err := b.s.Dialer(testCluster).DialContext(tunnel.WithCaller(t.Context(), "ann"), "tcp", "target:9")
+		if err != nil {
+			t.Fatal(err)
+		}
+		(<-ends).Write(make([]byte, 200<<10))
+		hostile := b.greetedPeer(c, "b")
+		for i := range streams {
+			if _, err := hostile.Open(t.Context(), forward(uint64(i+1), 0)); err != nil {
+				t.Fatal(err)
+			}
+			end := <-ends
+			go end.Write(make([]byte, 1<<20))
+			time.Sleep(100 * time.Millisecond)
+		}
+		if held := budget.Held(b.s.Budget); held > bytes {
+			t.Errorf("%d bytes wait, want %d at most", held, bytes)
+		}
+		if _, err := io.ReadFull(near, make([]byte, 200<<10)); err != nil {
+			t.Errorf("the caller of this replica: %v", err)
+		}
+	})
+}
+
+// TestPeerPendingDials: dials for which no agent has an answer yet hold little.
+func TestPeerPendingDials(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const streams, bytes = 1000, 4 << 20
+		b := newBed(t, &tunnel.Server{Name: "a", Budget: &tunnel.Budget{Bytes: bytes}})
+		n := &targettest.Network{Hosts: map[string]string{"*": "192.0.2.1"}, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}}
+		b.agent(&tunnel.Agent{MaxStreams: streams, Targets: *targetsThrough(n, tunnel.Targets{Allow: []string{"*:9"}})})
+		c, err := tunnel.ServerCredentials(b.s.Authority)
+		if err != nil {
+			t.Fatal(err)
+		}
+		hostile, before := b.greetedPeer(c, "b"), runtime.NumGoroutine()
+		for i := range streams {
+			if _, err := hostile.Open(t.Context(), forward(uint64(i%2), i%2*32<<10)); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		synctest.Wait()
+		if held := budget.Held(b.s.Budget); held > bytes {
+			t.Errorf("%d bytes wait, want %d at most", held, bytes)
+		}
+		if n := runtime.NumGoroutine() - before; n > streams {
+			t.Errorf("%d goroutines wait for %d dials", n, streams)
+		}
 	})
 }

@@ -131,6 +131,8 @@ const (
 	// maxInbound is how many sessions replicas may have here. One more takes the place of
 	// one of an address that has more than its own.
 	maxInbound = 128
+	// pendingDial is what a dial costs here until it is answered, beside its early bytes.
+	pendingDial = 16 << 10
 	// maxPushes is how many pushes for all replicas are under way at once: payloads are large.
 	maxPushes = 64
 )
@@ -141,6 +143,7 @@ type inboundPeer struct {
 	session.Session
 	server   *Server
 	name     string // the replica's
+	host     string // where it comes from
 	cert     *x509.Certificate
 	toldLoad int // by tellLoad; -1: nothing
 	place    *admission.Place
@@ -157,7 +160,8 @@ func (s *Server) acceptPeer(ctx context.Context, g *group.Group, c *carrier.Conn
 		return nil, refused
 	}
 	c.Admit()
-	m := mux.Server(c, muxConfig(maxPeerStreams, s.KeepAlive, s.Budget, hostOf(c.RemoteAddr().String())))
+	host := hostOf(c.RemoteAddr().String())
+	m := mux.Server(c, muxConfig(maxPeerStreams, s.KeepAlive, s.Budget, host))
 	control, hello, err := acceptHello(ctx, m, "", func(hello *wire.Message) *Error {
 		if err := wire.CheckReplica(hello.Text(wire.TagServer)); err != nil {
 			return &Error{Op: "connect", Code: CodeBadRequest, Err: err}
@@ -176,7 +180,7 @@ func (s *Server) acceptPeer(ctx context.Context, g *group.Group, c *carrier.Conn
 	welcome := wire.New(wire.MsgWelcome).AddUint(wire.TagVersion, wire.Version).AddString(wire.TagID, s.peers.id).
 		AddString(wire.TagServer, s.name).AddTime(wire.TagTime, time.Now())
 	p := &inboundPeer{
-		server: s, name: hello.Text(wire.TagServer), cert: c.State().PeerCertificates[0], toldLoad: -1, place: place, requests: make(chan struct{}, maxRequests),
+		server: s, name: hello.Text(wire.TagServer), host: host, cert: c.State().PeerCertificates[0], toldLoad: -1, place: place, requests: make(chan struct{}, maxRequests),
 	}
 	p.Init(session.Config{Role: p, Mux: m, Control: control, Group: g, Streams: group.New(g.Context())})
 	p.Send(welcome)
@@ -234,6 +238,7 @@ func (p *inboundPeer) serveStream(stream *mux.Stream) {
 		if rest != nil {
 			far = rest()
 		}
+		stream.Keep(0)
 	})
 	if far != nil {
 		session.Bridge(p.Streams.Context(), stream, far)
@@ -276,12 +281,10 @@ func (p *inboundPeer) answerRequest(stream *mux.Stream) (rest func() *mux.Stream
 // readEarly reads the data that m says follows it.
 func readEarly(stream *mux.Stream, m *wire.Message) ([]byte, error) {
 	n := m.Uint(wire.TagEarly)
-	switch {
-	case n == 0:
-		return nil, nil
-	case n > wire.MaxEarly:
+	if n > wire.MaxEarly {
 		return nil, wire.ErrMalformed
 	}
+	stream.Keep(pendingDial + int(n))
 	early := make([]byte, n)
 	_, err := io.ReadFull(stream, early)
 	return early, err
@@ -306,8 +309,9 @@ func (s *Server) hasAgent(cluster string) Code {
 func (p *inboundPeer) dialFor(stream *mux.Stream, m *wire.Message, early []byte) *mux.Stream {
 	ctx, cancel := dialContext(p.Streams.Context(), stream, m)
 	defer cancel()
-	d := &Dialer{server: p.server, cluster: m.Text(wire.TagCluster)}
-	far, err := d.dialForwarded(ctx, m.Text(wire.TagNetwork), m.Text(wire.TagAddress), m.Uint(wire.TagShare), early)
+	run := (&Dialer{server: p.server, cluster: m.Text(wire.TagCluster)}).newDial(m.Text(wire.TagNetwork), m.Text(wire.TagAddress), m.Uint(wire.TagShare), early)
+	run.forwardedBy(p.host)
+	far, err := run.dialForwarded(ctx)
 	if err != nil {
 		wire.Write(stream, refusalOf(wire.MsgDialed, forwardedError(err)))
 		return nil
@@ -316,7 +320,7 @@ func (p *inboundPeer) dialFor(stream *mux.Stream, m *wire.Message, early []byte)
 	if a, ok := far.RemoteAddr().(Addr); ok {
 		answer.AddString(wire.TagName, a.Agent).AddString(wire.TagID, a.Replica)
 	}
-	stream.SetShare(m.Uint(wire.TagShare), d.cluster)
+	stream.SetShare(run.share, run.holder)
 	if wire.Write(stream, answer) != nil {
 		far.Reset(0)
 		return nil

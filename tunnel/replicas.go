@@ -115,9 +115,12 @@ const (
 	// fleetTimeout is how long a replica has to say what it knows.
 	fleetTimeout = 5 * time.Second
 	// fleetPiece is how much of an answer goes into a message, and maxFleet the limit
-	// of an answer: some 100,000 sessions.
+	// of an answer: some 40,000 sessions.
 	fleetPiece = 512 << 10
-	maxFleet   = 64 << 20
+	maxFleet   = 24 << 20
+	// minObject is how long the objects of an answer are at least, on average: in memory one
+	// of two bytes would have hundreds.
+	minObject = 40
 )
 
 // ReplicaStatus is the state of one replica at one moment.
@@ -242,20 +245,54 @@ func (l *outboundPeer) requestStatus(ctx context.Context) (*Status, error) {
 		}
 		if err == nil {
 			text = append(text, m.Bytes(wire.TagData)...)
+			stream.Keep(len(text))
+		} else {
+			stream.Keep(0)
 		}
 		return err
 	})
-	var status Status
+	var status *Status
 	if err == nil {
-		if err = json.Unmarshal(text, &status); err != nil {
-			err = fmt.Errorf("%w: %w", wire.ErrMalformed, err)
-		}
+		status, err = parseStatus(text)
 	}
 	if err != nil {
 		return nil, l.requestError("status", err)
 	}
+	return status, nil
+}
+
+// parseStatus reads what another replica says. In memory it must not be many times as large.
+func parseStatus(text []byte) (*Status, error) {
+	if countObjects(text) > len(text)/minObject+1 {
+		return nil, wire.ErrMalformed
+	}
+	var status Status
+	if err := json.Unmarshal(text, &status); err != nil {
+		return nil, fmt.Errorf("%w: %w", wire.ErrMalformed, err)
+	}
 	cleanTexts(reflect.ValueOf(&status).Elem())
 	return &status, nil
+}
+
+// countObjects returns how many objects and elements null the JSON text has.
+func countObjects(text []byte) (n int) {
+	inString, before := false, byte(0)
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case inString && c == '\\':
+			i++
+		case c == '"':
+			inString = !inString
+			before = c
+		case inString, c <= ' ':
+		default:
+			if c == '{' || c == 'n' && before != ':' {
+				n++
+			}
+			before = c
+		}
+	}
+	return n
 }
 
 // cleanTexts makes all texts in v printable: a replica of an older version passes on what

@@ -130,7 +130,8 @@ type KeepAlive struct {
 // be; zero means 256 MiB. If there are more, streams are reset with [CodeBudget].
 //
 // Each cluster has an equal part, and in it each holder: a caller (see [WithCaller]), a client
-// of a Gateway by HTTP/2, or the cluster's agents. Only who has more loses streams. Those that
+// of a Gateway by HTTP/2, another replica for all its callers, or the cluster's agents. Only who
+// has more loses streams. Those that
 // nobody reads go first, and of these first those of the holder with most. A connection ends if its
 // other end has taken nothing of what waits, or has sent no more of a piece of data, for 5 seconds.
 //

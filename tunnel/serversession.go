@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/causewayproject/causeway/internal/abort"
+	"github.com/causewayproject/causeway/internal/budget"
 	"github.com/causewayproject/causeway/internal/ended"
 	"github.com/causewayproject/causeway/internal/group"
 	"github.com/causewayproject/causeway/internal/mask"
@@ -205,7 +206,7 @@ func (l *serverSession) dialRequested(stream *mux.Stream) net.Conn {
 	if addr := conn.RemoteAddr(); addr != nil { // nil with some DialFuncs
 		answer.AddString(wire.TagAddress, addr.String())
 	}
-	stream.SetShare(m.Uint(wire.TagShare), nil)
+	stream.SetShare(m.Uint(wire.TagShare), budget.Holder{})
 	if err := wire.Write(stream, answer); err != nil {
 		conn.Close()
 		return nil

@@ -43,7 +43,7 @@ func (s *Session) AppendHoldings(all []budget.Holding) []budget.Holding {
 	now, rest := s.now(), int(s.bytesHeld.Load())
 	other := budget.Holder{In: s.config.Holder, By: s.config.Holder}
 	add := func(st *Stream, sh *share, bytes int, waits time.Duration) {
-		holder := budget.Holder{In: cmp.Or(sh.in, s.config.Holder), By: sh.key}
+		holder := budget.Holder{In: cmp.Or(sh.holder.In, s.config.Holder), By: cmp.Or(sh.holder.By, any(sh.key))}
 		if sh.key == 0 {
 			holder = other
 		}

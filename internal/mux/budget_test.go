@@ -30,7 +30,7 @@ func (b *budgetBed) fill() (opened, accepted *mux.Stream) {
 		b.Fatal(err)
 	}
 	accepted = accept(b, b.server)
-	accepted.SetShare(1, nil)
+	accepted.SetShare(1, budget.Holder{})
 	return opened, accepted
 }
 
@@ -72,7 +72,7 @@ func TestBudget(t *testing.T) {
 		"of sessions that have ended": {greedy: func(b *budgetBed) net.Conn {
 			client, server := sessions(b.T, pipePair, &mux.Config{Budget: &b.budget})
 			opened, accepted := connect(b, client, server, strings.Repeat("x", 60<<10))
-			accepted.SetShare(1, nil)
+			accepted.SetShare(1, budget.Holder{})
 			opened.Close()
 			synctest.Wait()
 			client.Close()
@@ -92,7 +92,7 @@ func TestBudget(t *testing.T) {
 		}},
 		"has written as much as a buffer takes, and then nothing": {greedy: func(b *budgetBed) net.Conn {
 			opened, st := connect(b.T, b.client, b.server, "x")
-			st.SetShare(1, nil)
+			st.SetShare(1, budget.Holder{})
 			go io.Copy(io.Discard, opened)
 			ctx, cancel := context.WithCancel(b.Context())
 			go func() { // as a relay does
@@ -104,7 +104,7 @@ func TestBudget(t *testing.T) {
 		}},
 		"of messages that are half read": {greedy: func(b *budgetBed) net.Conn {
 			_, st := connect(b.T, b.client, b.server, "x")
-			st.SetShare(1, nil)
+			st.SetShare(1, budget.Holder{})
 			go func() {
 				st.Keep(32 << 10)
 				st.Keep(64 << 10)
@@ -136,9 +136,9 @@ func TestBudget(t *testing.T) {
 				b := &budgetBed{T: t, budget: budget.Budget{Bytes: 1 << 20}}
 				b.client, b.server = sessions(t, pipePair, &mux.Config{Budget: &b.budget})
 				_, modest := connect(t, b.client, b.server, strings.Repeat("m", small))
-				modest.SetShare(2, nil)
+				modest.SetShare(2, budget.Holder{})
 				up, down := connect(t, b.client, b.server, "x")
-				down.SetShare(1, nil) // the greedy's own
+				down.SetShare(1, budget.Holder{}) // the greedy's own
 				down.Read(make([]byte, 1))
 				var all []net.Conn
 				for i := range 64 {
@@ -250,9 +250,9 @@ func TestBudgetOfClusters(t *testing.T) {
 			_, st := b.fill()
 			if i == 0 {
 				good = st
-				st.SetShare(1000, "good")
+				st.SetShare(1000, budget.Holder{In: "good"})
 			} else {
-				st.SetShare(1000+i, "evil")
+				st.SetShare(1000+i, budget.Holder{In: "evil"})
 			}
 			defer st.Close()
 		}
@@ -339,7 +339,7 @@ func BenchmarkBudget(b *testing.B) {
 				client, server := sessions(b, tcpPair, &mux.Config{Budget: &shared})
 				for share := range 1000 {
 					_, st := connect(b, client, server, strings.Repeat("x", 5<<10))
-					st.SetShare(uint64(share)+2, nil)
+					st.SetShare(uint64(share)+2, budget.Holder{})
 				}
 			}
 			client, server := sessions(b, tcpPair, &mux.Config{Budget: &shared})
@@ -349,7 +349,7 @@ func BenchmarkBudget(b *testing.B) {
 			before, slowest := cpu(), time.Duration(0)
 			for b.Loop() {
 				opened, st := connect(b, client, server, part)
-				st.SetShare(1, nil)
+				st.SetShare(1, budget.Holder{})
 				if held = append(held, opened, st); len(held) > 2*4000 { // 240 MiB
 					held[0].Close()
 					held[1].Close()

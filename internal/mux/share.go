@@ -1,5 +1,7 @@
 package mux
 
+import "github.com/causewayproject/causeway/internal/budget"
+
 // maxLag is how many bytes a share may catch up after a moment without any to send. One
 // stream can't always have the next frame ready.
 const maxLag = 4 * frameSize
@@ -7,7 +9,7 @@ const maxLag = 4 * frameSize
 // share is a group of streams that has one part of the carrier.
 type share struct {
 	key     uint64
-	in      any                   // see SetShare; nil: the session's Holder
+	holder  budget.Holder         // see SetShare
 	streams int                   // that belong to it
 	sent    int64                 // bytes of bulk, on the scale of the queue's now
 	head    [listCount]*Stream    // stands in the queue for all of them
@@ -17,8 +19,8 @@ type share struct {
 // SetShare puts the stream into the share with that key; a new stream is in share 0. All
 // shares of a session send the same number of bytes of bulk, as long as they have some,
 // however many streams each has. The peer has shares of its own for what it sends. The first call
-// for a share says in which part of the Budget it is; nil: the Holder's.
-func (st *Stream) SetShare(key uint64, in any) {
+// for a share says who it is for the Budget: In is the session's Holder if nil, and By the key.
+func (st *Stream) SetShare(key uint64, holder budget.Holder) {
 	s := st.session
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -29,7 +31,7 @@ func (st *Stream) SetShare(key uint64, in any) {
 	s.leaveShareLocked(st)
 	sh := s.shares[key]
 	if sh == nil {
-		sh = &share{key: key, in: in, sent: s.bulk.now}
+		sh = &share{key: key, holder: holder, sent: s.bulk.now}
 		s.shares[key] = sh
 	}
 	sh.streams++

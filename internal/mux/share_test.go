@@ -6,6 +6,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/causewayproject/causeway/internal/budget"
 	"github.com/causewayproject/causeway/internal/mux"
 )
 
@@ -41,9 +42,9 @@ func TestShares(t *testing.T) {
 					id := uint32(2*i + 1)
 					p.send(header(window, syn, id, 0), header(window, 0, id, 1<<30))
 					st := accept(t, s)
-					st.SetShare(1, nil)
+					st.SetShare(1, budget.Holder{})
 					if i == greedy {
-						st.SetShare(2, nil)
+						st.SetShare(2, budget.Holder{})
 					}
 					go func() { done <- send(st) }()
 				}
@@ -85,9 +86,9 @@ func TestShareEnds(t *testing.T) {
 			synctest.Wait()
 		}
 		for i, st := range all {
-			st.SetShare(uint64(1+i%2), nil)
-			st.SetShare(uint64(1+i%3), nil)
-			st.SetShare(7, nil)
+			st.SetShare(uint64(1+i%2), budget.Holder{})
+			st.SetShare(uint64(1+i%3), budget.Holder{})
+			st.SetShare(7, budget.Holder{})
 		}
 		got := map[uint32]int{}
 		for sum := 0; sum < len(all)*200<<10; {

@@ -132,7 +132,7 @@ func (b *budgetBed) dial(ctx context.Context, r gateway.Request) (net.Conn, erro
 	case "answers:1":
 		st, err := b.session.Open(ctx, nil)
 		if err == nil {
-			st.SetShare(1, nil)
+			st.SetShare(1, budget.Holder{})
 		}
 		return st, err
 	}

@@ -40,11 +40,13 @@ func packets(kbit float64, ms int, percent float64) line {
 // withCubic has what most systems have by default. It slows down with each packet that is lost.
 func withCubic(l line) line { l.Control = "cubic"; return l }
 
-// measureStreams takes longer where the queue is longer than what TCP needs to fill it.
+// measureStreams takes longer where the queue is longer than what TCP needs to fill it, and where few
+// frames of 64 KiB would come, as only whole ones count.
 func (l line) measureStreams(b *bed, streams int) {
 	b.ReportMetric(0, "ns/op")
 	queue := time.Duration(float64(l.queueBytes()) / l.bytesPerSecond() * float64(time.Second))
 	args := SteadyArgs{Addr: b.front, Streams: streams, After: 2*time.Second + queue + 20*l.RoundTrip, For: max(8*time.Second, 3*queue/2, 40*l.RoundTrip)}
+	args.For = max(args.For, min(time.Minute, time.Duration(20*(64<<10)/l.bytesPerSecond()*float64(time.Second))))
 	var got Steady
 	b.call(b.client, "Steady", args, &got)
 	b.ReportMetric(float64(got.Bytes)*8/1e3/got.Took.Seconds(), "kbit/s")

@@ -134,8 +134,11 @@ func (i *Invitation) setVariable(name, value string) (err error) {
 			return errors.New(envServers + " has a space: want one variable a line")
 		}
 		for s := range strings.SplitSeq(value, ",") {
-			if s, err = unescapeEnv(s); err != nil || s == "" {
-				return fmt.Errorf("an address of %s is empty or wrong: %w", envServers, cmp.Or(err, errors.New("want host:port, or a ws or wss URL")))
+			if s, err = unescapeEnv(s); err == nil {
+				err = CheckAddress(s)
+			}
+			if err != nil {
+				return fmt.Errorf("an address of %s is empty or wrong: %w", envServers, err)
 			}
 			i.Servers = append(i.Servers, s)
 		}
@@ -166,10 +169,8 @@ func (i Invitation) check() error {
 	if err := checkPin(i.Pin); err != nil {
 		return configError("invitation: field Pin (%s): %w", envPin, err)
 	}
-	if i.Cluster != "" {
-		if err := wire.CheckCluster(i.Cluster); err != nil {
-			return configError("invitation: field Cluster (%s): %w", envCluster, err)
-		}
+	if err := wire.CheckCluster(i.Cluster); err != nil && i.Cluster != "" {
+		return configError("invitation: field Cluster (%s): %w", envCluster, err)
 	}
 	return nil
 }

@@ -73,7 +73,10 @@ func TestParseInvitation(t *testing.T) {
 		{"CAUSEWAY_SERVERS=a:1 CAUSEWAY_TOKEN=" + testTokenText + " causeway-agent", tunnel.Invitation{}, "line 1: CAUSEWAY_SERVERS has a space: want one variable a line"},
 		{minimal + "CAUSEWAY_CLUSTER=%zz", tunnel.Invitation{}, "line 3"},
 		{minimal + "CAUSEWAY_CLUSTER=a b", tunnel.Invitation{}, "Cluster"},
-		{minimal + "CAUSEWAY_SERVERS=a:1,,b:1", tunnel.Invitation{}, "line 3: an address of CAUSEWAY_SERVERS is empty or wrong: want host:port"},
+		{minimal + "CAUSEWAY_SERVERS=a:1,,b:1", tunnel.Invitation{}, "line 3: an address of CAUSEWAY_SERVERS is empty or wrong: "},
+		{minimal + "CAUSEWAY_SERVERS=a", tunnel.Invitation{}, "CAUSEWAY_SERVERS is empty or wrong: tunnel: config: the server's address is neither host:port nor a ws or wss URL"},
+		{minimal + "CAUSEWAY_SERVERS=a:1,wss://b:0/", tunnel.Invitation{}, "line 3: an address of CAUSEWAY_SERVERS"},
+		{minimal + "CAUSEWAY_SERVERS=https://u:" + testTokenText[20:30] + "@a", tunnel.Invitation{}, "line 3: an address of CAUSEWAY_SERVERS"},
 		{minimal + "CAUSEWAY_SERVERS=", tunnel.Invitation{}, "line 3"},
 		{minimal + "CAUSEWAY_EXPIRES=tomorrow", tunnel.Invitation{}, "line 3"},
 	} {

@@ -35,7 +35,7 @@ const (
 	certificateTime = 7 * 24 * time.Hour
 )
 
-// rotateSteps are the steps of a rollover, see tunnel.Authority.
+// rotateSteps are the steps of a rollover, see tunnel.Authority, once checkStep allows them.
 var rotateSteps = map[string]func(data map[string][]byte) error{
 	"add":    addAuthority,
 	"switch": switchAuthority,
@@ -60,10 +60,8 @@ the life of a certificate (7 days), drop. Each step prints which authority signs
 				return cli.Mistake("unknown step %q: want add, switch or drop", args[0])
 			}
 			step := func(data map[string][]byte) error {
-				if !force {
-					if err := checkStep(args[0], data, time.Now()); err != nil {
-						return err
-					}
+				if err := checkStep(args[0], data, time.Now(), force); err != nil {
+					return err
 				}
 				return take(data)
 			}
@@ -78,18 +76,28 @@ the life of a certificate (7 days), drop. Each step prints which authority signs
 	return cmd
 }
 
-// checkStep returns what a step that comes too early would cost.
-func checkStep(step string, data map[string][]byte, now time.Time) error {
+// checkStep returns an error for a step that is not the next one, and what one that comes too
+// early would cost, unless it is forced.
+func checkStep(step string, data map[string][]byte, now time.Time, force bool) error {
 	last, err := time.Parse(time.RFC3339, string(data[stepTime]))
-	added, switched := data[nextCert] != nil, data[nextCert] == nil && data[tunnelkube.DataTrusted] != nil
+	next, reason := "add", "no other authority is trusted: add comes first"
+	switch {
+	case data[nextCert] != nil:
+		next, reason = "switch", "a new authority was added, and does not sign yet: switch comes next; drop --force removes it instead"
+	case data[tunnelkube.DataTrusted] != nil:
+		next, reason = "drop", "the new authority signs already, and the one before is still trusted: drop comes next"
+	}
 	switch ago := now.Sub(last).Round(time.Second); {
-	case step == "switch" && added && err != nil && data[stepTime] != nil:
+	case step != next && (!force || step != "drop" || next != "switch"):
+		return errors.New(reason)
+	case force:
+	case step == "switch" && err != nil && data[stepTime] != nil:
 		return errors.New("it is not known when the new authority was added: agents that have not connected since would need a new invitation; --force switches")
-	case step == "switch" && added && ago < addedTime:
+	case step == "switch" && ago < addedTime:
 		return fmt.Errorf("the new authority was added %v ago: agents that have not connected since would need a new invitation. Wait until each has, %v at least; --force switches now", ago, addedTime)
-	case step == "drop" && switched && err != nil:
+	case step == "drop" && err != nil:
 		return errors.New("it is not known when the authority was switched: agents that have not renewed their certificates in the 7 days since would need a new invitation; --force drops")
-	case step == "drop" && switched && ago < certificateTime:
+	case step == "drop" && ago < certificateTime:
 		return fmt.Errorf("the authority was switched %v ago: agents that have not renewed their certificates since would need a new invitation. Wait until %s; --force drops now", ago, last.Add(certificateTime).UTC().Format(time.RFC3339))
 	}
 	return nil
@@ -128,9 +136,6 @@ func (s *secretState) rotate(ctx context.Context, step func(map[string][]byte) e
 
 // addAuthority makes agents and servers trust the next authority.
 func addAuthority(data map[string][]byte) error {
-	if data[nextCert] != nil || data[tunnelkube.DataTrusted] != nil {
-		return errors.New("another authority is trusted already: switch or drop comes next")
-	}
 	a, err := tunnel.NewAuthority()
 	if err != nil {
 		return err
@@ -144,9 +149,6 @@ func addAuthority(data map[string][]byte) error {
 
 // switchAuthority makes the next authority sign.
 func switchAuthority(data map[string][]byte) error {
-	if data[nextCert] == nil {
-		return errors.New("there is no other authority: add comes first")
-	}
 	data[tunnelkube.DataTrusted] = slices.Clone(data[corev1.TLSCertKey])
 	data[corev1.TLSCertKey], data[corev1.TLSPrivateKeyKey] = data[nextCert], data[nextKey]
 	delete(data, nextCert)
@@ -157,9 +159,6 @@ func switchAuthority(data map[string][]byte) error {
 // dropAuthority makes agents and servers trust only the authority that signs, whether
 // or not it is the new one.
 func dropAuthority(data map[string][]byte) error {
-	if data[tunnelkube.DataTrusted] == nil {
-		return errors.New("no other authority is trusted")
-	}
 	for _, key := range []string{tunnelkube.DataTrusted, nextCert, nextKey} {
 		delete(data, key)
 	}

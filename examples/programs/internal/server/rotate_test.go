@@ -32,7 +32,8 @@ func TestRotateTooEarly(t *testing.T) {
 		{"drop a day early", "drop", switched, at(6 * 24 * time.Hour), "Wait until "},
 		{"drop in time", "drop", switched, at(7*24*time.Hour + time.Minute), ""},
 		{"drop what an earlier version has switched", "drop", switched, nil, "not known when"},
-		{"drop what was only added", "drop", added, at(time.Second), ""},
+		{"drop what was only added", "drop", added, at(time.Hour), "switch comes next; drop --force removes it instead"},
+		{"drop what an earlier version has added", "drop", added, nil, "switch comes next"},
 		{"a damaged time", "drop", switched, []byte("soon"), "not known when"},
 		{"add", "add", nil, nil, ""},
 	} {
@@ -40,7 +41,7 @@ func TestRotateTooEarly(t *testing.T) {
 		if tt.at != nil {
 			data["step"] = tt.at
 		}
-		err := checkStep(tt.step, data, now)
+		err := checkStep(tt.step, data, now, false)
 		if got := fmt.Sprint(err); (err != nil) != (tt.want != "") || err != nil && !strings.Contains(got, tt.want) {
 			t.Errorf("%s: got %v, want %q", tt.name, err, tt.want)
 		}
@@ -65,25 +66,28 @@ func TestRotate(t *testing.T) {
 	second := ""
 	for _, step := range []struct {
 		name    string
-		fails   bool
+		fails   string
 		first   bool // signs
 		trusted int  // beside it
 	}{
-		{"switch", true, true, 0},
-		{"drop", true, true, 0},
-		{"add", false, true, 1},
-		{"add", true, true, 1},
-		{"drop", false, true, 0}, // thought better of it
-		{"add", false, true, 1},
-		{"switch", true, true, 1}, // too early
-		{"switch --force", false, false, 1},
-		{"switch --force", true, false, 1},
-		{"add", true, false, 1},
-		{"drop", true, false, 1}, // too early
-		{"drop --force", false, false, 0},
+		{"switch", "add comes first", true, 0},
+		{"drop", "add comes first", true, 0},
+		{"add", "", true, 1},
+		{"add", "does not sign yet: switch comes next", true, 1},
+		{"drop", "switch comes next", true, 1},
+		{"drop --force", "", true, 0}, // thought better of it
+		{"add", "", true, 1},
+		{"switch", "Wait until each", true, 1},
+		{"drop", "switch comes next", true, 1}, // not instead of the switch
+		{"switch --force", "", false, 1},
+		{"switch", "drop comes next", false, 1},
+		{"switch --force", "drop comes next", false, 1},
+		{"add", "drop comes next", false, 1},
+		{"drop", "Wait until", false, 1},
+		{"drop --force", "", false, 0},
 	} {
-		if err := run(t.Context(), slices.Concat([]string{"rotate"}, strings.Fields(step.name), r.flags), nil, io.Discard, io.Discard); (err != nil) != step.fails {
-			t.Errorf("%s: got %v", step.name, err)
+		if err := run(t.Context(), slices.Concat([]string{"rotate"}, strings.Fields(step.name), r.flags), nil, io.Discard, io.Discard); (err != nil) != (step.fails != "") || err != nil && !strings.Contains(err.Error(), step.fails) {
+			t.Errorf("%s: got %v, want %q", step.name, err, step.fails)
 		}
 		a, err := st.secrets.authority.Load(t.Context())
 		if err != nil {

@@ -12,7 +12,6 @@ import (
 	"net/http"
 	"os"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -24,15 +23,16 @@ import (
 	"github.com/causewayproject/causeway/proxyconfig/webhook"
 )
 
-// A server is the webhook and its health.
+// A server is the webhook and its health page, which lives from newServer until run returns.
 type server struct {
-	log       *slog.Logger
-	reviews   webhook.Server
-	l, health net.Listener // health may be nil
-	draining  atomic.Bool
-	used      *atomic.Bool // false until there is a configuration
-	metrics   http.Handler
-	delay     time.Duration
+	log      *slog.Logger
+	reviews  webhook.Server
+	l        net.Listener
+	stopPage func() error
+	draining atomic.Bool
+	used     *atomic.Bool // false until there is a configuration
+	metrics  http.Handler
+	delay    time.Duration
 }
 
 func newServer(ctx context.Context, f *program, log *slog.Logger) (*server, error) {
@@ -58,7 +58,7 @@ func newServer(ctx context.Context, f *program, log *slog.Logger) (*server, erro
 	if s.l, err = new(net.ListenConfig).Listen(ctx, "tcp", f.listen); err != nil {
 		return nil, fmt.Errorf("--listen: %w", err)
 	}
-	if s.health, err = cli.Listen(ctx, f.health); err != nil {
+	if s.stopPage, err = cli.StartPage(ctx, log, "health", f.health, s.pages()); err != nil {
 		s.l.Close()
 		return nil, fmt.Errorf("--health: %w", err)
 	}
@@ -77,9 +77,7 @@ func (h httpErrors) Write(text []byte) (int, error) {
 func (s *server) run(ctx context.Context) error {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
-	late, end := context.WithCancel(context.WithoutCancel(ctx))
-	defer end()
-	serving, stop := context.WithCancel(late)
+	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	served := make(chan error, 1)
 	go func() {
@@ -90,16 +88,7 @@ func (s *server) run(ctx context.Context) error {
 		}
 		served <- err
 	}()
-	var wg sync.WaitGroup
 	s.log.Info("listening", "for", "reviews", "address", s.l.Addr().String())
-	if s.health != nil {
-		wg.Go(func() {
-			if err := cli.ServeHTTP(late, s.health, s.pages()); err != nil {
-				fail(fmt.Errorf("--health: %w", err))
-			}
-		})
-		s.log.Info("listening", "for", "health", "address", s.health.Addr().String())
-	}
 	<-ctx.Done()
 	s.draining.Store(true)
 	s.log.Info("draining", "delay", s.delay, "grace", s.reviews.Grace)
@@ -112,9 +101,7 @@ func (s *server) run(ctx context.Context) error {
 	if err := <-served; err != nil {
 		s.log.Warn("drained", "error", err)
 	}
-	end()
-	wg.Wait()
-	return cause
+	return errors.Join(cause, s.stopPage())
 }
 
 func (s *server) pages() http.Handler {

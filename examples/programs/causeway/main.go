@@ -23,9 +23,10 @@ import (
 const long = `Reaches Kubernetes clusters through proxies and tunnels, and keeps the proxy settings of
 clusters.
 
-Each flag may be a variable instead: --door-cert is CAUSEWAY_DOOR_CERT. A flag counts more.
-A variable that is empty is an empty value, and not the default; one that is no flag of the
-command is ignored.
+Each flag may be a variable instead: --door-cert is CAUSEWAY_DOOR_CERT. A flag counts more,
+also than the variable of its alternative: --state more than CAUSEWAY_SECRETS. A variable
+that is empty is an empty value, and not the default; one that is no flag of the command is
+ignored.
 
 It ends with status 0 if all went well, 1 if not, and 2 for a mistake on the command line.
 A status above 2 is explained in the help of the command that has it.`

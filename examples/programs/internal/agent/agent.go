@@ -2,6 +2,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -65,9 +66,9 @@ file's owner.
 On SIGTERM the server is told, and open connections live on for --grace. The status is 0
 after that, 1 if something failed, and 2 for a mistake on the command line.
 
-Each flag may be a variable instead: --allow is CAUSEWAY_ALLOW. A flag counts more. A
-variable that is empty is an empty value, and not the default; one that is no flag is
-ignored.
+Each flag may be a variable instead: --allow is CAUSEWAY_ALLOW. A flag counts more, also
+than the variable of its alternative (--state, --secret). A variable that is empty is an empty
+value, and not the default; one that is no flag is ignored.
 
 Usage:
   causeway-agent [flags]
@@ -105,11 +106,11 @@ func (f *flags) add(set *pflag.FlagSet) {
 	set.StringVar(&f.status, "status", "127.0.0.1:8081", "`address` of /healthz, /readyz, /status and /metrics; empty for none")
 	set.DurationVar(&f.grace, "grace", 30*time.Second, "how long open connections live on after a signal")
 	f.log.Add(set)
+	cli.Exclude(set, "secret", "state")
 }
 
 // parse returns pflag.ErrHelp after it has written the help to stdout.
-func (f *flags) parse(args []string, stdout io.Writer) error {
-	set := pflag.NewFlagSet("causeway-agent", pflag.ContinueOnError)
+func (f *flags) parse(set *pflag.FlagSet, args []string, stdout io.Writer) error {
 	f.add(set)
 	set.Usage = func() {}
 	err := cli.Parse(set, args)
@@ -131,12 +132,18 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	var f flags
-	switch err := f.parse(args, stdout); {
-	case errors.Is(err, pflag.ErrHelp):
+	set := pflag.NewFlagSet("causeway-agent", pflag.ContinueOnError)
+	err := f.parse(set, args, stdout)
+	if errors.Is(err, pflag.ErrHelp) {
 		return nil
-	case err != nil:
-		return err
 	}
+	if err == nil {
+		err = f.run(ctx, stderr)
+	}
+	return cli.NameSources(set, err)
+}
+
+func (f *flags) run(ctx context.Context, stderr io.Writer) error {
 	log := f.log.New(stderr)
 	dials := &logs.Sampler{Log: log, PerKind: 10}
 	defer dials.Start()()
@@ -155,7 +162,7 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	stopPage, err := cli.StartPage(ctx, log, "status", f.status, statusHandler(agent, counted))
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE): // others of the machine must not keep the agent from connecting
-		log.Warn("there is no status page: the address of --status is in use", "address", f.status)
+		log.Warn("there is no status page: its address is in use", "address", f.status)
 	case err != nil:
 		return fmt.Errorf("--status: %w", err)
 	}
@@ -217,13 +224,10 @@ func (f *flags) newAgent(dials *logs.Sampler) (*tunnel.Agent, error) {
 		Replica:     replica,
 		Invitation:  f.readInvitation,
 		Targets:     tunnel.Targets{Aliases: aliases},
-		Grace:       f.grace,
+		Grace:       cmp.Or(f.grace, -1), // none, and not the default
 		Budget:      &tunnel.Budget{Bytes: cli.MemoryShare()},
 		Program:     cli.Version("causeway-agent"),
 		Hooks:       agentHooks(dials, f.joinToken != ""),
-	}
-	if f.grace == 0 {
-		a.Grace = -1 // none, and not the default
 	}
 	if f.targets, err = openTargets(a, f.allow); err != nil {
 		return nil, err

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -247,6 +248,7 @@ func TestVersion(t *testing.T) {
 func TestInvitationOfAnotherForm(t *testing.T) {
 	for _, text := range []string{
 		"CAUSEWAY_SERVERS=a:1 CAUSEWAY_TOKEN=canary causeway-agent --alias b:1=c:1\n",
+		"CAUSEWAY_SERVERS=https://u:canary@a\n",
 		"apiVersion: v1\nstringData:\n  token: canary\n",
 		"[Service]\nEnvironment=CAUSEWAY_TOKEN=canary\n",
 	} {
@@ -296,8 +298,37 @@ func TestAgentStatusTaken(t *testing.T) {
 	}
 	defer taken.Close()
 	p := clitest.Start(t, run, nil, "--invitation", invitationFile(t, invite(t, server, address)), "--state", t.TempDir(), "--status", taken.Addr().String())
-	p.Await(`level=WARN msg="there is no status page: the address of --status is in use"`)
+	p.Await(`level=WARN msg="there is no status page: its address is in use"`)
 	p.Await(`msg=connected`)
+}
+
+// An error about a variable names it, and not its flag, which nobody gave; so does the log.
+func TestBadVariables(t *testing.T) {
+	for variable, want := range map[string]string{
+		"PROXY=ftp://u:canary@p": "CAUSEWAY_PROXY: ",
+		"NO_PROXY=a":             "CAUSEWAY_NO_PROXY is for --proxy, which is missing",
+		"SERVER=a:1,b":           `CAUSEWAY_SERVER: "b"`,
+		"ALLOW=a":                `CAUSEWAY_ALLOW, entry "a"`,
+		"ALIAS=a:1":              `CAUSEWAY_ALIAS "a:1" is not`,
+		"STATUS=a":               `CAUSEWAY_STATUS: "a" is not HOST:PORT`,
+		"GRACE=-1s":              "CAUSEWAY_GRACE must not",
+		"SECRET=a":               "CAUSEWAY_SECRET and CAUSEWAY_STATE exclude each other",
+		"STATE=/dev/null":        "CAUSEWAY_STATE: ",
+	} {
+		t.Run(variable, func(t *testing.T) {
+			t.Setenv("CAUSEWAY_STATE", t.TempDir())
+			name, value, _ := strings.Cut("CAUSEWAY_"+variable, "=")
+			t.Setenv(name, value)
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			err := Run(ctx, nil, io.Discard, io.Discard)
+			if got := fmt.Sprint(err); !strings.Contains(got, want) || strings.Contains(got, "canary") {
+				t.Errorf("got %v, want %q", err, want)
+			}
+		})
+	}
+	t.Setenv("CAUSEWAY_JOIN_TOKEN", filepath.Join(t.TempDir(), "none"))
+	clitest.Start(t, run, nil, "--state", t.TempDir(), "--status", "").Await(`msg=failed .*CAUSEWAY_JOIN_TOKEN: `)
 }
 
 func TestBadFlags(t *testing.T) {
@@ -322,7 +353,7 @@ func TestBadFlags(t *testing.T) {
 		{"server's port", []string{"--server", "a:0"}, `--server: "a:0": tunnel: config: the server's address: its port is not a number from 1 to 65535`, true},
 		{"proxy", []string{"--proxy", "ftp://u:canary@p"}, "--proxy", true},
 		{"no-proxy", []string{"--no-proxy", "a"}, "--no-proxy is for --proxy", true},
-		{"secret", []string{"--secret", "a"}, "--secret: this is not a pod", true},
+		{"secret", []string{"--secret", "a"}, "--secret and --state exclude each other", true},
 		{"grace", []string{"--grace", "-1s"}, "--grace must not be less than zero", true},
 		{"damaged credentials", []string{"--state", damaged, "--server", "127.0.0.1:1"}, "--state: tunnel: config: file store: credentials.pem in " + damaged, false},
 		{"status", []string{"--status", "192.0.2.1:1"}, "--status", false},

@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/causewayproject/causeway/dialer"
+	"github.com/causewayproject/causeway/examples/programs/internal/cli"
 	"github.com/causewayproject/causeway/internal/envfile"
 	"github.com/causewayproject/causeway/internal/smallfile"
 	"github.com/causewayproject/causeway/noproxy"
@@ -23,28 +24,18 @@ type proxySetting struct {
 }
 
 // The variables that causeway enroll writes.
-const (
-	envProxy   = "CAUSEWAY_PROXY"
-	envNoProxy = "CAUSEWAY_NO_PROXY"
-)
+var envProxy, envNoProxy = cli.Variable("proxy"), cli.Variable("no-proxy")
 
 func (p proxySetting) isProxy() bool { return p.url != "" && p.url != "direct" }
 
 // newDialer returns the Dialer of a setting that has a URL. The error names what has
 // the setting, and no more of the URL than a scheme.
 func (p proxySetting) newDialer(what string) (dialer.Dialer, error) {
-	if p.url == "direct" {
-		return dialer.Direct{}, nil
-	}
-	u, err := dialer.ParseURL(p.url)
+	d, err := cli.NewDialer(p.url)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}
-	d, err := dialer.FromURL(u, nil)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", what, err)
-	}
-	if p.noProxy == "" {
+	if p.noProxy == "" || !p.isProxy() {
 		return d, nil
 	}
 	return &dialer.Router{NoProxy: noproxy.Parse(p.noProxy), Direct: dialer.Direct{}, Default: d}, nil

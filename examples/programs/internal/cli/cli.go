@@ -20,6 +20,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/causewayproject/causeway/dialer"
 	"github.com/causewayproject/causeway/internal/mask"
 	"github.com/causewayproject/causeway/internal/printable"
 )
@@ -143,6 +144,21 @@ func WriteJSON(w io.Writer, v any) error {
 
 // Quote quotes an address for a message, without a password.
 func Quote(address string) string { return strconv.Quote(mask.Address(address)) }
+
+// NewDialer returns the Dialer of a flag --proxy: a URL, direct, or "" for the environment's.
+func NewDialer(proxy string) (dialer.Dialer, error) {
+	switch proxy {
+	case "":
+		return dialer.FromEnvironment()
+	case "direct":
+		return dialer.Direct{}, nil
+	}
+	u, err := dialer.ParseURL(proxy)
+	if err != nil {
+		return nil, err
+	}
+	return dialer.FromURL(u, nil)
+}
 
 // Listen is net.Listen. For an empty address it returns nil and no error; for text that is
 // not an address, a [UsageError]. On a host without 127.0.0.1 the error names the address

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -60,6 +61,44 @@ func TestParse(t *testing.T) {
 			}
 			if err != nil || *life != tt.life || !slices.Equal(list, tt.list) || !slices.Equal(set.Args(), tt.rest) {
 				t.Errorf("got %v, %v, %v, %v; want %v, %v, %v", *life, list, set.Args(), err, tt.life, tt.list, tt.rest)
+			}
+		})
+	}
+}
+
+// What is on the command line counts more than the variable of its alternative, and an error names
+// what was given.
+func TestExclude(t *testing.T) {
+	for _, tt := range []struct {
+		name, env, args string
+		want            string // the flags' values, or an error
+	}{
+		{"a variable beside a flag", "CAUSEWAY_B=v", "--a x", "x  false"},
+		{"and the other way round", "CAUSEWAY_A=v CAUSEWAY_ALL=true", "--b x", " x false"},
+		{"a flag of no value", "CAUSEWAY_B=v", "--a=", " v false"},
+		{"a switch that is off", "CAUSEWAY_B=v", "--all=false", " v false"},
+		{"a variable of no value", "CAUSEWAY_A= CAUSEWAY_B=v CAUSEWAY_ALL=false", "", " v false"},
+		{"both flags", "CAUSEWAY_A=v", "--b x --a y", "--a and --b exclude each other: leave one out"},
+		{"a switch", "", "--all --b x", "--all and --b exclude each other: leave one out"},
+		{"both variables", "CAUSEWAY_A=v CAUSEWAY_B=v", "", "CAUSEWAY_A and CAUSEWAY_B exclude each other: leave one out"},
+		{"a bad variable that does not count", "CAUSEWAY_ALL=soon", "--b x", " x false"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			for pair := range strings.FieldsSeq(tt.env) {
+				name, value, _ := strings.Cut(pair, "=")
+				t.Setenv(name, value)
+			}
+			set := pflag.NewFlagSet("some-program", pflag.ContinueOnError)
+			a, b, all := set.String("a", "", ""), set.String("b", "", ""), set.Bool("all", false, "")
+			cli.Exclude(set, "b", "a", "all")
+			err := cli.NameSources(set, cli.Parse(set, strings.Fields(tt.args)))
+			got := fmt.Sprint(*a, " ", *b, " ", *all)
+			var mistake cli.UsageError
+			if errors.As(err, &mistake) {
+				got = err.Error()
+			}
+			if got != tt.want {
+				t.Errorf("got %q, %v; want %q", got, err, tt.want)
 			}
 		})
 	}

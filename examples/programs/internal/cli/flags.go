@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -31,20 +32,78 @@ func Parse(flags *pflag.FlagSet, args []string) error {
 	return ReadVariables(flags)
 }
 
+// The annotations of flags.
+const (
+	excludes    = "excludes"    // names other flags
+	hasVariable = "hasVariable" // the value is the variable's
+)
+
+// Exclude notes that a flag is an alternative to each of the others. [ReadVariables] refuses two
+// of them, except that one on the command line counts more than the others' variables.
+func Exclude(flags *pflag.FlagSet, name string, others ...string) {
+	for _, other := range others {
+		for one, with := range map[string]string{name: other, other: name} {
+			_ = flags.SetAnnotation(one, excludes, append(flags.Lookup(one).Annotations[excludes], with))
+		}
+	}
+}
+
+// excluded returns those of the flag's alternatives that were set.
+func excluded(flags *pflag.FlagSet, f *pflag.Flag) []string {
+	return slices.DeleteFunc(slices.Clone(f.Annotations[excludes]), func(name string) bool { return !isSet(flags.Lookup(name)) })
+}
+
+func isSet(f *pflag.Flag) bool {
+	return f.Changed && f.Value.String() != "" && f.Value.String() != "false"
+}
+
 // ReadVariables gives each flag that was not given the value of its variable, if there
 // is one. A newline at its end is left out: a Secret has one that was made from a file.
 func ReadVariables(flags *pflag.FlagSet) (err error) {
+	var left []*pflag.Flag // to variables
 	flags.VisitAll(func(f *pflag.Flag) {
-		text, ok := os.LookupEnv(Variable(f.Name))
-		if !ok || f.Changed || f.Name == "help" || err != nil {
-			return
+		if _, ok := os.LookupEnv(Variable(f.Name)); ok && !f.Changed && f.Name != "help" && len(excluded(flags, f)) == 0 {
+			left = append(left, f)
 		}
-		if flags.Set(f.Name, strings.TrimRight(text, "\r\n")) != nil { // its error shows the value, which may be secret
-			err = Mistake("the variable %s is not a value of --%s: want %s", Variable(f.Name), f.Name, f.Value.Type())
+	})
+	for _, f := range left {
+		text := strings.TrimRight(os.Getenv(Variable(f.Name)), "\r\n")
+		if flags.Set(f.Name, text) != nil { // its error shows the value, which may be secret
+			return Mistake("the variable %s is not a value of --%s: want %s", Variable(f.Name), f.Name, f.Value.Type())
+		}
+		_ = flags.SetAnnotation(f.Name, hasVariable, []string{})
+	}
+	flags.Visit(func(f *pflag.Flag) {
+		if others := excluded(flags, f); err == nil && isSet(f) && len(others) > 0 {
+			err = Mistake("--%s and --%s exclude each other: leave one out", f.Name, others[0])
 		}
 	})
 	return err
 }
+
+var flagNames = regexp.MustCompile(`--[a-z0-9]+(-[a-z0-9]+)*`)
+
+// NameSources returns an error of a program that names variables instead of the flags that have
+// their value of them.
+func NameSources(flags *pflag.FlagSet, err error) error {
+	if err == nil {
+		return nil
+	}
+	return sourced{err, flagNames.ReplaceAllStringFunc(err.Error(), func(flag string) string {
+		if f := flags.Lookup(flag[2:]); f != nil && f.Annotations[hasVariable] != nil {
+			return Variable(f.Name)
+		}
+		return flag
+	})}
+}
+
+type sourced struct {
+	error
+	text string
+}
+
+func (e sourced) Error() string { return e.text }
+func (e sourced) Unwrap() error { return e.error }
 
 // CheckDashes refuses -health and the like, which pflag would take for -h.
 func CheckDashes(args []string) error {

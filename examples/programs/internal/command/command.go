@@ -54,7 +54,7 @@ func Execute(ctx context.Context, root *cobra.Command, args []string, stdin io.R
 		_, helpErr = text.WriteTo(stdout)
 	})
 	cmd, err := root.ExecuteContextC(ctx)
-	return cmd, cmp.Or(err, helpErr)
+	return cmd, cli.NameSources(cmd.Flags(), cmp.Or(err, helpErr))
 }
 
 // Args is for commands that take as many arguments as their line of usage names.

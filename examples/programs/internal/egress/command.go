@@ -49,6 +49,8 @@ func (f *sidecarFlags) add(set *pflag.FlagSet) {
 	set.StringVar(&f.sidecar.CredentialsPath, "credentials", "", "`directory` of the machine with the files of the credentials, for a static pod: see egress serve")
 	set.StringVar(&f.sidecar.CredentialsSecret, "credentials-secret", "", "`name` of a Secret with them, in the namespace of the Deployment")
 	set.StringVar(&f.sidecar.TokenAudience, "token-audience", "", "`name` of the gateway for which the Deployment's ServiceAccount gets a token, instead of the Secret")
+	cli.Exclude(set, "credentials", "credentials-secret", "token-audience")
+	cli.Exclude(set, "credentials-secret", "token-audience")
 	set.Int64Var(&f.sidecar.User, "user", 0, "`ID` of the user that kube-apiserver runs as; default what its manifest says, or root")
 	set.StringVar(&f.sidecar.Dir, "dir", "", "`directory` for the socket, in the containers and, for a static pod, on the machine; default /run/causeway-egress")
 }
@@ -69,7 +71,7 @@ func (f *sidecarFlags) checkPlace(static bool) error {
 	case !static && f.sidecar.CredentialsPath != "":
 		return cli.Mistake("--credentials is for a static pod; a Deployment takes --credentials-secret or --token-audience")
 	case static && f.sidecar.CredentialsSecret+f.sidecar.TokenAudience != "":
-		return cli.Mistake("a static pod can have no Secret and no token: it takes --credentials")
+		return cli.Mistake("--credentials-secret and --token-audience are for a Deployment; a static pod takes --credentials")
 	}
 	return nil
 }
@@ -143,6 +145,7 @@ func (f *placeFlags) add(set *pflag.FlagSet) {
 	set.StringVar(&f.kubeconfig, "kubeconfig", "", "`file`: an administrator's kubeconfig of the cluster whose kube-apiserver it is; default /etc/kubernetes/admin.conf with --manifest")
 	set.StringVar(&f.state, "state", "", "`directory` for the manifest of the phase before, on the file system of --manifest; default the directory causeway-egress beside that of the manifests")
 	set.StringVar(&f.management, "management-kubeconfig", "", "`file`: a kubeconfig of the cluster that has the Deployment")
+	cli.Exclude(set, "manifest", "deployment")
 	set.DurationVar(&f.timeout, "timeout", 5*time.Minute, "how long kube-apiserver may take to work again")
 	set.BoolVar(&f.force, "force", false, "switch though the report says that the new way fails; it goes back all the same if more fails afterwards")
 	set.BoolVar(&f.dryRun, "dry-run", false, "print the report and the change, and change nothing")
@@ -153,8 +156,8 @@ func (f *placeFlags) check() error {
 	switch {
 	case f.deployment != "" && (len(validation.IsDNS1123Label(namespace)) > 0 || len(validation.IsDNS1123Subdomain(name)) > 0):
 		return cli.Mistake("--deployment %q is not NAMESPACE/NAME", f.deployment)
-	case (f.manifest == "") == (f.deployment == ""):
-		return cli.Mistake("exactly one of --manifest and --deployment must be set")
+	case f.manifest+f.deployment == "":
+		return cli.Mistake("one of --manifest and --deployment must be set")
 	case f.deployment != "" && (f.management == "" || f.kubeconfig == ""):
 		return cli.Mistake("--deployment goes with --management-kubeconfig and --kubeconfig")
 	case f.timeout <= 0:

@@ -4,13 +4,17 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
+
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
+	"github.com/causewayproject/causeway/examples/programs/internal/command"
 	"github.com/causewayproject/causeway/internal/test/pki"
 	"github.com/causewayproject/causeway/internal/test/proxytest"
 	"github.com/causewayproject/causeway/tunnel/egress"
@@ -127,7 +131,7 @@ func TestMistakes(t *testing.T) {
 	for _, tt := range []struct{ args, want string }{
 		{"set half default/prod --manifest /m", "PHASE"},
 		{"set on default/prod", "--manifest and --deployment"},
-		{"set on default/prod --manifest /m --deployment a/b", "--manifest and --deployment"},
+		{"set on default/prod --manifest /m --deployment a/b", "--deployment and --manifest exclude each other"},
 		{"set on default/prod --deployment a/b", "--management-kubeconfig"},
 		{"set on default/prod --deployment a/b --management-kubeconfig m --kubeconfig k --credentials /c", "--credentials-secret"},
 		{"set on default/prod --manifest /m/a.yaml --token-audience a", "--credentials"},
@@ -142,8 +146,8 @@ func TestMistakes(t *testing.T) {
 		{"set on default/prod --deployment a/b --management-kubeconfig m --kubeconfig k --credentials /c", "--credentials is for a static pod"},
 		{"set on default/prod --deployment a/b_ --management-kubeconfig m --kubeconfig k", "NAMESPACE/NAME"},
 		{"set on default/prod --deployment a/b --management-kubeconfig m --kubeconfig k --credentials-secret C_", "--credentials-secret"},
-		{"render on default/prod --image i --gateway http://h:1 --credentials-secret c", "it takes --credentials"},
-		{"render on default/prod --image i --gateway http://h:1 --manifest " + pod + " --credentials-secret c", "it takes --credentials"},
+		{"render on default/prod --image i --gateway http://h:1 --credentials-secret c", "a static pod takes --credentials"},
+		{"render on default/prod --image i --gateway http://h:1 --manifest " + pod + " --credentials-secret c", "a static pod takes --credentials"},
 		{"render on default/prod --image i --gateway http://h:1 --credentials /c --user -1", "--user is less than zero"},
 		{"render on default/prod --image i --gateway http://h:1 --credentials /c --dir /", "--dir is the root"},
 		{"render on default/prod --image i --gateway http://h:1 --credentials /c --dir /" + strings.Repeat("d", 90), "--dir is too long"},
@@ -152,10 +156,8 @@ func TestMistakes(t *testing.T) {
 		{"serve default/prod --gateway h:1 --dir /d --credentials /c", "--gateway"},
 		{"probe a:1", "--dir"},
 	} {
-		cmd := Command()
-		cmd.SilenceErrors, cmd.SilenceUsage = true, true
-		cmd.SetArgs(strings.Split(tt.args, " "))
-		err := cmd.ExecuteContext(t.Context())
+		root := command.Parent(&cobra.Command{Use: "causeway"}, Command())
+		_, err := command.Execute(t.Context(), root, append([]string{"egress"}, strings.Split(tt.args, " ")...), nil, io.Discard, io.Discard)
 		var mistake cli.UsageError
 		if !errors.As(err, &mistake) || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "s3cr3t") {
 			t.Errorf("%s: got %v, want a mistake with %q", tt.args, err, tt.want)

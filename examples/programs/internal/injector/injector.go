@@ -67,8 +67,8 @@ func Command() *cobra.Command {
 			if err := command.Require(cmd, "cert", "key"); err != nil {
 				return err
 			}
-			if (f.config == "") == (f.source == "") {
-				return cli.Mistake("--config or --config-secret must be set, and not both")
+			if f.config+f.source == "" {
+				return cli.Mistake("--config or --config-secret must be set")
 			}
 			return f.run(cmd.Context(), cmd.ErrOrStderr())
 		},
@@ -109,6 +109,8 @@ func (f *flags) add(set *pflag.FlagSet) {
 	set.Var(&f.skip, "skip-namespace", "`name` of another namespace that is left out; several are allowed")
 	set.Var(&f.always, "always", "`namespace/label=value` of pods that get it where the namespace is left out; several are allowed")
 	set.DurationVar(&f.delay, "drain-delay", 5*time.Second, "how long it is not ready before it takes no more connections")
+	cli.Exclude(set, "config", "config-secret")
+	cli.Exclude(set, "plain", "secret")
 	set.DurationVar(&f.drain, "drain", 15*time.Second, "how long it waits for what it was asked then")
 }
 

@@ -269,14 +269,14 @@ func TestUsage(t *testing.T) {
 		want  string
 	}{
 		{"nothing", nil, true, "--cert and --key must be set"},
-		{"two configurations", f.args("--config-secret", "a/b"), true, "--config or --config-secret must be set, and not both"},
+		{"two configurations", f.args("--config-secret", "a/b"), true, "--config and --config-secret exclude each other"},
 		{"no name of a Secret for it", f.args("--config", "", "--config-secret", "a"), true, `--config-secret "a" is not NAMESPACE/NAME`},
 		{"no network", f.args("--pods", "10.0.0.1"), true, `--pods entry 0 "10.0.0.1": not a network`},
 		{"values that differ", f.args("--config", f.values("differ", "HTTPS_PROXY", "http://other:1")), false, "--config: HTTPS_PROXY differs from values"},
 		{"an argument", f.args("extra"), true, `unexpected argument "extra"`},
 		{"a rule without a namespace", f.args("--always", "cert-manager"), true, `--always "cert-manager" is not NAMESPACE/LABEL=VALUE`},
 		{"a rule that is no selector", f.args("--always", "a/b=c=d"), true, `--always "a/b=c=d"`},
-		{"Secret and plain", f.args("--plain"), true, "--secret: there is one, and --plain is set"},
+		{"Secret and plain", f.args("--plain"), true, "--plain and --secret exclude each other"},
 		{"no name of a Secret", f.args("--secret", "A b"), true, "--secret: not the name of a Secret"},
 		{"user and password, and nowhere to put them", f.args("--secret", ""), false, "--secret names the Secret"},
 		{"no such directory", f.args("--config", f.dir+"/none"), false, "--config: the folder can't be read: open " + f.dir + "/none: no such file"},

@@ -15,10 +15,12 @@ import (
 // Flags are the flags about the log.
 type Flags struct {
 	format, level string
+	set           *pflag.FlagSet // that it was added to
 }
 
 // Add adds the flags to a command.
 func (f *Flags) Add(set *pflag.FlagSet) {
+	f.set = set
 	set.Var(cli.NewChoice(&f.format, "text", "text", "json"), "log-format", "how the lines of the log are written: as key=value, or each as a JSON object")
 	set.Var(cli.NewChoice(&f.level, "info", "debug", "info", "warn", "error"), "log-level", "the least important lines that are written")
 }
@@ -27,10 +29,10 @@ func (f *Flags) Add(set *pflag.FlagSet) {
 func (f *Flags) New(w io.Writer) *slog.Logger {
 	var level slog.Level
 	_ = level.UnmarshalText([]byte(f.level)) // it knows all the choices
-	o := &slog.HandlerOptions{ReplaceAttr: replaceText, Level: level}
+	o := &slog.HandlerOptions{ReplaceAttr: f.replaceText, Level: level}
 	w = escapingWriter{w}
 	if f.format == "json" {
-		o.ReplaceAttr = replaceJSON
+		o.ReplaceAttr = f.replaceJSON
 		return slog.New(slog.NewJSONHandler(w, o))
 	}
 	return slog.New(slog.NewTextHandler(w, o))
@@ -50,8 +52,8 @@ func (w escapingWriter) Write(line []byte) (int, error) {
 // maxValue is how long a text in a line may be, in bytes: others choose some of them.
 const maxValue = 1 << 10
 
-// replaceText leaves out keys without a value, and cuts long texts.
-func replaceText(_ []string, a slog.Attr) slog.Attr {
+// replaceText leaves out keys without a value, and cuts long texts. Errors name variables.
+func (f *Flags) replaceText(_ []string, a slog.Attr) slog.Attr {
 	switch v := a.Value; v.Kind() {
 	case slog.KindString:
 		if text := v.String(); len(text) == 0 {
@@ -64,18 +66,16 @@ func replaceText(_ []string, a slog.Attr) slog.Attr {
 		case nil:
 			return slog.Attr{}
 		case error:
-			if text := v.Error(); len(text) > maxValue {
-				a.Value = slog.StringValue(printable.Text(text, maxValue))
-			}
+			return f.replaceText(nil, slog.String(a.Key, cli.NameSources(f.set, v).Error()))
 		}
 	}
 	return a
 }
 
 // replaceJSON writes durations in seconds, too: slog's nanoseconds are for nobody.
-func replaceJSON(groups []string, a slog.Attr) slog.Attr {
+func (f *Flags) replaceJSON(groups []string, a slog.Attr) slog.Attr {
 	if a.Value.Kind() == slog.KindDuration {
 		return slog.Float64(a.Key, a.Value.Duration().Round(time.Microsecond).Seconds())
 	}
-	return replaceText(groups, a)
+	return f.replaceText(groups, a)
 }

@@ -117,11 +117,8 @@ func (f *flags) reconciler() (*controllers.ProxyReconciler, error) {
 	r.Facts = func(_ *unstructured.Unstructured, facts *noproxy.Cluster) {
 		facts.NodeCIDRs, facts.Cloud, facts.Region = slices.Clone(f.facts.NodeCIDRs), f.facts.Cloud, f.facts.Region
 	}
-	if err := r.Check(); err != nil {
-		return nil, cli.FieldMistake(err, "propagate: Config.ManagedBy", "--managed-by",
-			"propagate: Config.ValuesName", "--values-name", "propagate: Config.SystemdName", "--systemd-name", "propagate: Config.EnvSecret", "--env-secret")
-	}
-	return r, nil
+	return r, cli.FieldMistake(r.Check(), "propagate: Config.ManagedBy", "--managed-by",
+		"propagate: Config.ValuesName", "--values-name", "propagate: Config.SystemdName", "--systemd-name", "propagate: Config.EnvSecret", "--env-secret")
 }
 
 func (f *flags) program(r *controllers.ProxyReconciler) management.Program {

@@ -3,6 +3,7 @@
 package provider
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -89,6 +90,7 @@ func (f *flags) add(cmd *cobra.Command) {
 	command.Choice(cmd, &f.mode, "mode", "auto", "what is done with a Cluster's Secret, unless an annotation says otherwise", "auto", "own", "decorate", "secondary", "rewrite", "off")
 	set.StringVar(&d.ProxyURL, "proxy-url", "", "`URL` of the proxy that leads to the Clusters, without user and password; or direct")
 	set.StringVar(&d.Gateway, "gateway", "", "`URL` of the tunnel's gateway, instead of --proxy-url")
+	cli.Exclude(set, "gateway", "proxy-url")
 	set.StringVar(&d.RouteSecret, "route-secret", "", "`namespace/name` of the Secret with the proxy's user and password")
 	set.StringVar(&d.NoProxy, "no-proxy", "", "no_proxy `list`: Clusters on it are reached directly")
 	set.StringVar(&d.TLSServerName, "tls-server-name", "", "`name` that API servers' certificates are verified for; default: the endpoint")
@@ -107,13 +109,10 @@ func (f *flags) check(cmd *cobra.Command) error {
 	case f.config.Defaults.Grace <= 0:
 		return cli.Mistake("--grace must be more than zero, such as 10m")
 	}
-	if err := f.manager.Check(); err != nil {
-		return err
-	}
 	const defaults = "provider: Config.Defaults."
-	return cli.FieldMistake(f.config.Check(), defaults+"ProxyURL", "--proxy-url", defaults+"Gateway", "--gateway",
+	return cmp.Or(f.manager.Check(), cli.FieldMistake(f.config.Check(), defaults+"ProxyURL", "--proxy-url", defaults+"Gateway", "--gateway",
 		defaults+"RouteSecret", "--route-secret", defaults+"NoProxy", "--no-proxy",
-		defaults+"TLSServerName", "--tls-server-name", defaults+"Mode", "--mode")
+		defaults+"TLSServerName", "--tls-server-name", defaults+"Mode", "--mode"))
 }
 
 func (f *flags) program() management.Program {

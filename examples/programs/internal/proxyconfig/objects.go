@@ -7,7 +7,6 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"github.com/causewayproject/causeway/examples/programs/internal/cli"
 	"github.com/causewayproject/causeway/noproxy"
 	"github.com/causewayproject/causeway/proxyconfig"
 )
@@ -18,9 +17,6 @@ var staticPods = []string{"none", "environment", "patches", "extra-envs", "extra
 // kubeadm has no credentials, unless extraEnvs are asked for with them: they are
 // in the Secret that it refers to.
 func kubeadm(o options, s *spec, merged *proxyconfig.Merged) (string, []noproxy.Finding, error) {
-	if s.Name == "" {
-		return "", nil, cli.Mistake("--name must be set for --format %s", o.format)
-	}
 	way := proxyconfig.StaticPods(slices.Index(staticPods, o.staticPods))
 	secret := proxyconfig.ClusterValues{Name: s.Name, Namespace: "default", SystemdName: o.systemdName}
 	if _, err := secret.Build(); err != nil { // checks the names
@@ -37,9 +33,6 @@ func kubeadm(o options, s *spec, merged *proxyconfig.Merged) (string, []noproxy.
 
 // values are manifests for the management cluster.
 func values(o options, s *spec, layers proxyconfig.Layers, merged *proxyconfig.Merged) (string, error) {
-	if s.Name == "" {
-		return "", cli.Mistake("--name must be set for --format %s", o.format)
-	}
 	v := proxyconfig.ClusterValues{Name: s.Name, Namespace: cmp.Or(s.Namespace, "default"), Config: merged.Config, EnvSecret: o.envSecret, ValuesName: o.valuesName, SystemdName: o.systemdName}
 	if o.valuesLayout == "rfc" {
 		v.Layout = proxyconfig.LayoutRFC

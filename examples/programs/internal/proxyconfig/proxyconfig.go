@@ -197,6 +197,9 @@ var byFormat = map[string]func(proxyconfig.Config) (string, error){
 }
 
 func render(o options, s *spec, layers proxyconfig.Layers, merged *proxyconfig.Merged) (string, []noproxy.Finding, error) {
+	if s.Name == "" && (o.format == "kubeadm" || o.format == "values") {
+		return "", nil, cli.Mistake("--name must be set for --format %s", o.format)
+	}
 	switch o.format {
 	case "jvm":
 		return merged.JVMArguments()

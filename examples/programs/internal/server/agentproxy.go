@@ -28,7 +28,7 @@ var proxyPorts = map[string]int{"http": 80, "https": 443, "socks5": 1080, "socks
 func readAgentProxy(text string, list cli.List) (p agentProxy, err error) {
 	switch {
 	case text == "" && len(list) > 0:
-		return p, cli.Mistake("--no-proxy (CAUSEWAY_NO_PROXY) is for --proxy (CAUSEWAY_PROXY), which is missing")
+		return p, cli.Mistake("--no-proxy is for --proxy, which is missing")
 	case text == "":
 		return p, nil
 	case text == "direct" && len(list) > 0:
@@ -80,10 +80,7 @@ func encodeURL(u *url.URL) string {
 
 // The variables that causeway-agent reads, from its environment or from the file of the
 // invitation.
-const (
-	envProxy   = "CAUSEWAY_PROXY"
-	envNoProxy = "CAUSEWAY_NO_PROXY"
-)
+var envProxy, envNoProxy = cli.Variable("proxy"), cli.Variable("no-proxy")
 
 // lines are the variables that are set. readAgentProxy has checked them.
 func (p agentProxy) lines() (lines []string) {

@@ -49,7 +49,7 @@ func (f *clusterFlags) check(state *stateFlags) error {
 // environment are more lines of invitations.
 func (f *clusterFlags) environment() ([]string, error) {
 	proxy, err := readAgentProxy(f.proxy, f.noProxy)
-	return proxy.lines(), cli.FieldMistake(err, "--proxy", "--agent-proxy", "--no-proxy", "--agent-no-proxy", "CAUSEWAY_", "CAUSEWAY_AGENT_")
+	return proxy.lines(), cli.FieldMistake(err, "--proxy", "--agent-proxy", "--no-proxy", "--agent-no-proxy")
 }
 
 // clusters runs the reconciler of Clusters in the server's process. The zero value runs

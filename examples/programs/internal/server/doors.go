@@ -52,12 +52,11 @@ func (f *doorFlags) check() error {
 // newGateway returns a Gateway for clients with a ticket or a token. Its metrics have the
 // name of the listener.
 func (p *program) newGateway(listener string) *gateway.Gateway {
-	grace := cmp.Or(p.grace, -1)
 	g := &gateway.Gateway{
 		Dial:         p.dial,
 		Authenticate: gateway.FirstOf(p.tickets.Authenticate, p.byToken),
 		Budget:       p.server.Budget,
-		Grace:        grace,
+		Grace:        cmp.Or(p.grace, -1),
 	}
 	g.Hooks = p.metrics.addGateway(listener, g.Status).Hooks(p.events.doorHooks(listener))
 	p.doorFailed[listener] = g.Hooks.Failed

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -71,12 +72,6 @@ func enrollCommand() *cobra.Command {
 		Example: enrollExample,
 		Args:    command.Args,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if e.join && (cmd.Flags().Changed("life") || cmd.Flags().Changed("agents")) {
-				return cli.Mistake("--join makes no token: --life and --agents are not for it")
-			}
-			if e.show && (cmd.Flags().Changed("life") || cmd.Flags().Changed("agents") || e.join) {
-				return cli.Mistake("--show makes nothing: --life, --agents and --join are not for it")
-			}
 			return e.run(cmd.Context(), args[0], cmd.OutOrStdout())
 		},
 	}
@@ -94,6 +89,8 @@ func enrollCommand() *cobra.Command {
 	set.Var(&e.noProxy, "no-proxy", "`list` of hosts, as in NO_PROXY, that --proxy is not for")
 	set.Var(&e.allow, "allow", "`pattern` host:port of targets, for the agent's --allow; several are allowed; not in env and secret")
 	e.agent.Pod.addFlags(set)
+	cli.Exclude(set, "join", "life", "agents", "show")
+	cli.Exclude(set, "show", "life", "agents")
 	return cmd
 }
 
@@ -113,16 +110,13 @@ type enrollment struct {
 }
 
 func (e *enrollment) run(ctx context.Context, cluster string, stdout io.Writer) error {
-	if e.life <= 0 {
+	switch {
+	case e.life <= 0:
 		return cli.Mistake("--life must be more than zero, such as 1h")
-	}
-	if e.agents < 1 || e.agents > 1000 {
+	case e.agents < 1 || e.agents > 1000:
 		return cli.Mistake("--agents must be from 1 to 1000")
 	}
-	if err := checkServers("--server", e.servers); err != nil {
-		return err
-	}
-	if err := e.checkAgent(); err != nil {
+	if err := cmp.Or(checkServers("--server", e.servers), e.checkAgent()); err != nil {
 		return err
 	}
 	st, server, err := e.state.openServer(ctx)
@@ -192,13 +186,10 @@ func (e *enrollment) checkAgent() (err error) {
 			return cli.Mistake("--namespace %s is others', and the manifest sets the pod security of its namespace: want one for the agent alone", e.agent.Namespace)
 		}
 	}
-	if e.agent.Proxy, err = readAgentProxy(e.proxy, e.noProxy); err != nil {
-		return err
-	}
-	if e.agent.Allow, err = readTargets(e.allow); err != nil {
-		return err
-	}
-	return e.agent.Pod.check()
+	var allowErr error
+	e.agent.Proxy, err = readAgentProxy(e.proxy, e.noProxy)
+	e.agent.Allow, allowErr = readTargets(e.allow)
+	return cmp.Or(err, allowErr, e.agent.Pod.check())
 }
 
 // An agent that has not enrolled can be revoked, too: a Store may have forgotten it.
@@ -237,7 +228,7 @@ wait until each server has logged that.`,
 			}
 			id := tunnel.Identity{Cluster: args[0]}
 			done := fmt.Sprintf("all agents of cluster %q that have enrolled until now are revoked, and its invitations and tickets\n", id.Cluster)
-			if all {
+			if len(args) == 1 { // whatever CAUSEWAY_ALL says
 				err = server.RevokeCluster(cmd.Context(), id.Cluster)
 			} else {
 				id.Agent = args[1]

@@ -85,9 +85,10 @@ func TestEnrollMistakes(t *testing.T) {
 	for args, want := range map[string]string{
 		"enroll a/b --agents 0":                      "--agents must be from 1 to 1000",
 		"enroll a/b --agents 1001":                   "--agents must be from 1 to 1000",
-		"enroll a/b --show --agents 2":               "--show makes nothing",
-		"enroll a/b --show --life 2h":                "--show makes nothing",
-		"enroll a/b --show --join --format manifest": "--show makes nothing",
+		"enroll a/b --show --agents 2":               "--agents and --show exclude each other",
+		"enroll a/b --show --life 2h":                "--life and --show exclude each other",
+		"enroll a/b --show --join --format manifest": "--join and --show exclude each other",
+		"ticket --revoke --revoke-all":               "--revoke and --revoke-all exclude each other",
 		"revoke a/b":                                 "give --all",
 		"revoke a/b agent --all":                     "want one of them",
 		"revoke --all":                               "CLUSTER",

@@ -173,7 +173,7 @@ func TestBadCommands(t *testing.T) {
 		{"server's scheme", "enroll a --state DIR --server ftp://u:canary@a:1", "--server: address 1: ", true},
 		{"proxy", "enroll a --state DIR --server a:1 --proxy http://u:canary/@p:1", "--proxy: ", true},
 		{"proxy's scheme", "enroll a --state DIR --server a:1 --proxy canary:p", "--proxy: ", true},
-		{"list without a proxy", "enroll a --state DIR --server a:1 --no-proxy b", "--no-proxy (CAUSEWAY_NO_PROXY) is for --proxy", true},
+		{"list without a proxy", "enroll a --state DIR --server a:1 --no-proxy b", "--no-proxy is for --proxy", true},
 		{"a password that is not encoded", "enroll a --state DIR --server a:1 --proxy http://u:SECRET@@p:1", "--proxy: more than one @", true},
 		{"a namespace of others", "enroll a --state DIR --server a:1 --format manifest --namespace kube-system", "--namespace kube-system is others'", true},
 		{"no namespace", "enroll a --state DIR --server a:1 --format secret --namespace A_b", "--namespace \"A_b\" is not", true},

@@ -76,6 +76,8 @@ A token is good for one agent. It has to be for the --audience and no other, to 
 	set.StringVar(&f.proxy, "proxy", "", "`URL` of the proxy that leads the server to the issuer, or direct; default: its environment's")
 	set.StringVar(&f.audience, "audience", "", "`audience` of the tokens; default: one of this installation, which list prints")
 	set.Var(&f.subjects, "subject", "`ServiceAccount` that may join, as the tokens have it; several are allowed; default: "+joinSubject)
+	cli.Exclude(set, "from", "issuer", "jwks", "ca", "proxy")
+	cli.Exclude(set, "jwks", "ca", "proxy")
 	return cmd
 }
 
@@ -113,13 +115,8 @@ func (f *joinFlags) run(ctx context.Context, cluster string, stdout io.Writer) e
 
 // record returns what the flags say. The audience may be empty.
 func (f *joinFlags) record(ctx context.Context, cluster string) (r joinRecord, err error) {
-	switch {
-	case f.from != "" && (f.issuer != "" || f.jwks != ""):
-		return r, cli.Mistake("--from reads the issuer and its keys: leave --issuer and --jwks out")
-	case f.from == "" && f.issuer == "":
+	if f.from == "" && f.issuer == "" {
 		return r, cli.Mistake("one of --issuer and --from must be set")
-	case (f.from != "" || f.jwks != "") && (f.ca != "" || f.proxy != ""):
-		return r, cli.Mistake("--ca and --proxy are for keys that the server fetches: leave them out, or --from and --jwks")
 	}
 	r = joinRecord{Cluster: cluster, Issuer: f.issuer, Audience: f.audience, Subjects: f.subjects, Proxy: f.proxy}
 	if len(r.Subjects) == 0 {

@@ -293,8 +293,8 @@ func TestJoinMistakes(t *testing.T) {
 	}
 	for _, test := range []struct{ args, want string }{
 		{"", "one of --issuer and --from must be set"},
-		{"--issuer https://i --from x", "leave --issuer and --jwks out"},
-		{"--issuer https://i --jwks " + file + " --proxy direct", "leave them out, or --from and --jwks"},
+		{"--issuer https://i --from x", "--from and --issuer exclude each other"},
+		{"--issuer https://i --jwks " + file + " --proxy direct", "--jwks and --proxy exclude each other"},
 		{"--issuer http://i.example", "--issuer: without Keys it is where the keys are"},
 		{"--issuer https://i.example --proxy ftp://u:canary@p", "--proxy: "},
 		{"--issuer https://i.example --ca " + file, "--ca has no certificate in PEM"},
@@ -346,8 +346,8 @@ func TestJoinManifest(t *testing.T) {
 	for _, test := range []struct{ args, want string }{
 		{"--format env", "--join is for --format manifest"},
 		{"--format manifest --proxy http://u:canary@p:1", "--join makes a manifest without a secret"},
-		{"--format manifest --agents 3", "--join makes no token"},
-		{"--format manifest --life 2h", "--join makes no token"},
+		{"--format manifest --agents 3", "--agents and --join exclude each other"},
+		{"--format manifest --life 2h", "--join and --life exclude each other"},
 		{"--format manifest --namespace other", "system:serviceaccount:other:tunnel-agent, which is none of the subjects"},
 	} {
 		if _, err := enroll(strings.Fields(test.args)...); err == nil || !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), "canary") {

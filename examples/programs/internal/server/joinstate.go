@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/causewayproject/causeway/dialer"
+	"github.com/causewayproject/causeway/examples/programs/internal/cli"
 	"github.com/causewayproject/causeway/tunnel"
 	"github.com/causewayproject/causeway/tunnel/oidc"
 )
@@ -72,27 +72,12 @@ func (r joinRecord) registration() (oidc.Registration, error) {
 			return to, errors.New("--ca has no certificate in PEM")
 		}
 	}
-	d, err := joinDialer(r.Proxy)
+	d, err := cli.NewDialer(r.Proxy)
 	if err != nil {
 		return to, fmt.Errorf("--proxy: %w", err)
 	}
 	to.Dial = d.DialContext
 	return to, nil
-}
-
-// joinDialer returns what connects to an issuer.
-func joinDialer(proxy string) (dialer.Dialer, error) {
-	switch proxy {
-	case "":
-		return dialer.FromEnvironment()
-	case "direct":
-		return dialer.Direct{}, nil
-	}
-	u, err := dialer.ParseURL(proxy)
-	if err != nil {
-		return nil, err
-	}
-	return dialer.FromURL(u, nil)
 }
 
 // joinAudience returns the audience of the tokens that agents join with. It names the

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -137,24 +138,12 @@ func (f *serveFlags) check() error {
 	case (f.tlsCert == "") != (f.tlsKey == ""), f.tlsCert != "" && f.websocket == "":
 		return cli.Mistake("--websocket-cert and --websocket-key go together, with --websocket")
 	}
-	if err := checkServers("--advertise", f.advertise); err != nil {
-		return err
-	}
 	for _, text := range f.forward {
 		if _, _, err := parseForward(text); err != nil {
 			return err
 		}
 	}
-	if err := f.doors.check(); err != nil {
-		return err
-	}
-	if err := f.headers.check(); err != nil {
-		return err
-	}
-	if err := f.clusters.check(f.state); err != nil {
-		return err
-	}
-	return f.replicas.check(f.state)
+	return cmp.Or(checkServers("--advertise", f.advertise), f.doors.check(), f.headers.check(), f.clusters.check(f.state), f.replicas.check(f.state))
 }
 
 // service is a listener and what runs on it until the listener is closed, or
@@ -256,9 +245,11 @@ func (f *serveFlags) openState(ctx context.Context, st *state) (*tunnel.Server, 
 // listen opens all listeners before anything runs, so that a wrong address ends the
 // program at once.
 func (p *program) listen(ctx context.Context, f *serveFlags) (services []service, err error) {
-	outer, err := f.websocketTLS(p)
-	if err != nil {
-		return nil, err
+	var outer *tls.Config // nil without --websocket-cert
+	if f.tlsCert != "" {
+		if outer, err = p.followCertificate("websocket", f.tlsCert, f.tlsKey); err != nil {
+			return nil, fmt.Errorf("--websocket-cert: %w", err)
+		}
 	}
 	defer func() {
 		if err != nil {
@@ -294,16 +285,6 @@ func (p *program) listen(ctx context.Context, f *serveFlags) (services []service
 		err = doorErr
 	}
 	return services, err
-}
-
-// websocketTLS reads the certificate of --websocket; nil without one.
-func (f *serveFlags) websocketTLS(p *program) (outer *tls.Config, err error) {
-	if f.tlsCert != "" {
-		if outer, err = p.followCertificate("websocket", f.tlsCert, f.tlsKey); err != nil {
-			return nil, fmt.Errorf("--websocket-cert: %w", err)
-		}
-	}
-	return outer, nil
 }
 
 // run runs the services until ctx ends or one of them fails, and drains.
@@ -350,14 +331,13 @@ func (f *replicaFlags) add(set *pflag.FlagSet) {
 	set.StringVar(&f.name, "name", "", "`name` of this server among its replicas; default: the host's, and with --peers a random one")
 	set.Var(&f.addresses, "peers", "`address` of the other replicas: host:port, whose name may stand for all of them, or a wss URL (a private authority of its certificate: in SSL_CERT_FILE); several are allowed")
 	set.StringVar(&f.service, "peers-service", "", "`name` of a Service, in the namespace of the --secrets, whose endpoints are the replicas; instead of --peers")
+	cli.Exclude(set, "peers-service", "peers")
 }
 
 func (f *replicaFlags) check(state *stateFlags) error {
 	switch {
 	case f.service != "" && state.secrets == "":
 		return cli.Mistake("--peers-service goes with --secrets")
-	case f.service != "" && len(f.addresses) > 0:
-		return cli.Mistake("--peers and --peers-service exclude each other")
 	case strings.ContainsFunc(f.name, func(r rune) bool { return !unicode.IsPrint(r) || unicode.IsSpace(r) || r == '|' }):
 		return cli.Mistake("--name %q holds a space, a bar or a character that does not print", f.name)
 	}

@@ -221,6 +221,7 @@ func addStateFlags(set *pflag.FlagSet) *stateFlags {
 	f := new(stateFlags)
 	set.StringVar(&f.dir, "state", "/var/lib/tunnel-server", "`directory` of the authority's key, tokens and revocations")
 	f.addSecrets(set)
+	cli.Exclude(set, "secrets", "state")
 	return f
 }
 

@@ -45,12 +45,6 @@ func (t *tickets) loadRevoked(ctx context.Context, st *state) error {
 	return nil
 }
 
-func (t *tickets) isRevoked(ticket gateway.Ticket) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.revokedIDs[ticketID(ticket)]
-}
-
 // revokeTicket revokes the ticket in a kubeconfig, or in the URL that causeway ticket has
 // printed. It forgets those that have ended.
 func revokeTicket(ctx context.Context, st *state, from io.Reader) (gateway.Ticket, error) {

@@ -144,7 +144,10 @@ type tickets struct {
 func (t *tickets) followRevocations(records *tunnel.Records) {
 	t.ends = map[string]time.Time{}
 	t.Tickets.Revoked = func(ticket gateway.Ticket) bool {
-		if t.isRevoked(ticket) {
+		t.mu.Lock()
+		revoked := t.revokedIDs[ticketID(ticket)]
+		t.mu.Unlock()
+		if revoked {
 			return true
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), revocationTimeout)
@@ -246,8 +249,6 @@ Connections that are open stay open.`,
   causeway ticket --revoke-all`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
-			case revoke && revokeAll:
-				return cli.Mistake("--revoke ends one ticket and --revoke-all all of them: leave one out")
 			case revoke && len(args) > 0:
 				return cli.Mistake("--revoke reads the ticket from standard input: leave CLUSTER out")
 			case revokeAll && len(args) > 0:
@@ -269,6 +270,7 @@ Connections that are open stay open.`,
 	f.add(cmd.Flags())
 	cmd.Flags().BoolVar(&revoke, "revoke", false, "end the ticket on standard input instead: its URL, or a kubeconfig that has it")
 	cmd.Flags().BoolVar(&revokeAll, "revoke-all", false, "end all tickets instead, of all clusters")
+	cli.Exclude(cmd.Flags(), "revoke", "revoke-all")
 	return cmd
 }
 

@@ -66,11 +66,10 @@ func (w *watcher) run(ctx context.Context, every time.Duration) {
 }
 
 func (w *watcher) checkState(ctx context.Context) {
-	if err := loadTickets(ctx, w.state, w.tickets); err != nil {
-		w.log.Warn("state", "error", err)
-	}
-	if err := w.joins.follow(ctx); err != nil {
-		w.log.Warn("state", "error", err)
+	for _, err := range []error{loadTickets(ctx, w.state, w.tickets), w.joins.follow(ctx)} {
+		if err != nil {
+			w.log.Warn("state", "error", err)
+		}
 	}
 	online := map[tunnel.Identity]bool{}
 	for _, cluster := range w.server.Status().Clusters {

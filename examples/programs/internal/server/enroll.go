@@ -238,7 +238,7 @@ wait until each server has logged that.`,
 			if err != nil {
 				return err
 			}
-			warnUnknown(cmd.Context(), st, id.Cluster, cmd.ErrOrStderr())
+			warnUnknown(cmd.Context(), st, id.Cluster, id.Agent, cmd.ErrOrStderr())
 			warnJoins(cmd.Context(), st, id.Cluster, cmd.ErrOrStderr())
 			_, err = io.WriteString(cmd.OutOrStdout(), done)
 			return err
@@ -280,7 +280,10 @@ agent that connects later.`,
 			if err != nil {
 				return err
 			}
-			warnUnknown(cmd.Context(), st, args[0], cmd.ErrOrStderr())
+			warnUnknown(cmd.Context(), st, args[0], "", cmd.ErrOrStderr())
+			if args[1] != "authorized_keys" {
+				fmt.Fprintf(cmd.ErrOrStderr(), "warning: causeway-agent takes only a payload named authorized_keys, and refuses %q\n", args[1])
+			}
 			if err := st.setPayload(cmd.Context(), args[0], tunnel.Payload{Name: args[1], Data: data}); err != nil {
 				return err
 			}

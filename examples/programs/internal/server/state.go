@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
+	"encoding/base32"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -333,9 +334,9 @@ func noteCluster(ctx context.Context, st *state, cluster string) error {
 }
 
 // warnUnknown writes a warning if there is no record that an agent of the cluster was
-// invited. It is no error: a state of an earlier version, or a partial copy of one, has
+// invited, or that this agent has enrolled, if agent is not "". It is no error: a state of an earlier version, or a partial copy of one, has
 // no such record of a cluster whose agents are connected.
-func warnUnknown(ctx context.Context, st *state, cluster string, stderr io.Writer) {
+func warnUnknown(ctx context.Context, st *state, cluster, agent string, stderr io.Writer) {
 	if _, err := readJoin(ctx, st, cluster); err == nil {
 		return // its agents need no invitation
 	}
@@ -344,7 +345,21 @@ func warnUnknown(ctx context.Context, st *state, cluster string, stderr io.Write
 		fmt.Fprintf(stderr, "warning: this state has no record of an invitation of cluster %q: check the name; the server's page and log have the names\n", cluster)
 	case err != nil:
 		fmt.Fprintf(stderr, "warning: it can't be checked that an agent of cluster %q was invited: %v\n", cluster, err)
+	case agent != "" && !hasEnrolled(ctx, st, cluster, agent):
+		fmt.Fprintf(stderr, "warning: this state has no record of agent %q of cluster %q: check the name; the server's page and log have the names. A record is kept until a week after the invitation's end\n", agent, cluster)
 	}
+}
+
+// hasEnrolled reports whether a token that is there still says so. An agent's name is the
+// beginning of its key's fingerprint: SPEC.md section 6.
+func hasEnrolled(ctx context.Context, st *state, cluster, agent string) bool {
+	tokens, _ := st.Tokens(ctx, cluster)
+	return slices.ContainsFunc(tokens, func(t tunnel.Token) bool {
+		return slices.ContainsFunc(t.Keys, func(key string) bool {
+			sum, _ := hex.DecodeString(key)
+			return strings.ToLower(base32.StdEncoding.EncodeToString(sum[:min(len(sum), 10)])) == agent
+		})
+	})
 }
 
 func clusterFile(cluster string) string { return "cluster-" + hashName(cluster) }

@@ -7,10 +7,13 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/causewayproject/causeway/internal/test/apitest"
+	"github.com/causewayproject/causeway/tunnel"
 )
 
 // newState returns the folder of a server's state.
@@ -84,18 +87,75 @@ func TestCommandsMakeNoState(t *testing.T) {
 }
 
 // A name may be revoked that has not enrolled; the command says that it may be
-// nobody's.
+// nobody's, and warns unless an agent of that name has enrolled.
 func TestRevokeSaysWhom(t *testing.T) {
-	dir := newState(t)
-	newInvitation(t, dir, "--server", "a:1")
-	var out strings.Builder
-	if err := run(t.Context(), []string{"revoke", "default/prod", "nobody", "--state", dir}, nil, &out, io.Discard); err != nil {
-		t.Fatal(err)
+	dir := t.TempDir()
+	p := startServer(t, dir)
+	inv := newInvitation(t, dir, "--server", address(p, "listen"), "--agents", "3")
+	names := []string{"nobody"}
+	for range 2 {
+		receive(t, "connection", startAgent(t, inv, echo(t), nil).connected)
+		names = append(names, p.Await(`msg=enrolled .*agent=(\S+)`))
 	}
-	for _, want := range []string{`"nobody"`, `"default/prod"`, "whether or not it ever connected"} {
-		if !strings.Contains(out.String(), want) {
-			t.Errorf("got %q, want %s", out.String(), want)
+	for _, agent := range append(names, names[1][:15]) {
+		var out, warning strings.Builder
+		if err := run(t.Context(), []string{"revoke", cluster, agent, "--state", dir}, nil, &out, &warning); err != nil {
+			t.Fatal(err)
 		}
+		for _, want := range []string{strconv.Quote(agent), `"default/prod"`, "whether or not it ever connected"} {
+			if !strings.Contains(out.String(), want) {
+				t.Errorf("got %q, want %s", out.String(), want)
+			}
+		}
+		if unknown := !slices.Contains(names[1:], agent); unknown != strings.Contains(warning.String(), "no record of agent "+strconv.Quote(agent)) {
+			t.Errorf("%s: got the warning %q", agent, &warning)
+		}
+	}
+}
+
+// Where the state is, and whom a command ends, is what the command line says before what variables
+// say. Two places on either are a mistake that names both, and nothing is done.
+func TestStateBesideVariables(t *testing.T) {
+	for _, tt := range []struct {
+		args    string // DIR is the state
+		env     string
+		want    string // "": it is done in DIR
+		cluster bool   // all of it is revoked
+	}{
+		{"revoke default/prod --all --state DIR", "CAUSEWAY_SECRETS=tun/tunnel CAUSEWAY_KUBECONFIG=/none", "", true},
+		{"revoke default/prod --all --state DIR", "CAUSEWAY_STATE=/none", "", true},
+		{"revoke default/prod --all", "CAUSEWAY_STATE=DIR", "", true},
+		{"revoke default/prod --all", "CAUSEWAY_STATE=DIR CAUSEWAY_SECRETS=", "", true},
+		{"revoke default/prod --all --secrets=", "CAUSEWAY_STATE=DIR CAUSEWAY_SECRETS=tun/tunnel", "", true},
+		{"revoke default/prod agent --state DIR", "CAUSEWAY_ALL=true", "", false},
+		{"revoke default/prod --all --state DIR --secrets tun/tunnel", "", "--secrets and --state exclude each other", false},
+		{"revoke default/prod --all", "CAUSEWAY_STATE=DIR CAUSEWAY_SECRETS=tun/tunnel", "CAUSEWAY_SECRETS and CAUSEWAY_STATE exclude each other", false},
+		{"revoke default/prod --all --secrets tun/tunnel", "CAUSEWAY_STATE=DIR CAUSEWAY_KUBECONFIG=/none", "CAUSEWAY_KUBECONFIG: ", false},
+		{"ticket --revoke-all --state DIR", "CAUSEWAY_SECRETS=tun/tunnel CAUSEWAY_REVOKE=true", "", false},
+		{"enroll default/prod --server a:1 --state DIR --show", "CAUSEWAY_SECRETS=tun/tunnel CAUSEWAY_LIFE=2h CAUSEWAY_JOIN=true", "no invitation of cluster", false},
+		{"enroll default/prod --state DIR", "CAUSEWAY_SERVER=a:1,b CAUSEWAY_SECRETS=tun/tunnel", "CAUSEWAY_SERVER: address 2:", false},
+		{"enroll default/prod --state DIR --server a:1", "CAUSEWAY_PROXY=ftp://u:canary@p", "CAUSEWAY_PROXY: ", false},
+		{"enroll default/prod --state DIR --server a:1", "CAUSEWAY_NO_PROXY=a", "CAUSEWAY_NO_PROXY is for --proxy, which is missing", false},
+		{"enroll default/prod --state DIR --server a:1", "CAUSEWAY_ALLOW=a", "CAUSEWAY_ALLOW, entry", false},
+		{"server --state DIR", "CAUSEWAY_LISTEN=a", `CAUSEWAY_LISTEN: "a" is not HOST:PORT`, false},
+		{"server --state DIR", "CAUSEWAY_FORWARD=a", `CAUSEWAY_FORWARD "a" is not`, false},
+		{"server --state DIR", "CAUSEWAY_PEERS=a:1,b", "CAUSEWAY_PEERS: address 2:", false},
+		{"server --state DIR --listen a", "CAUSEWAY_LISTEN=b", `--listen: "a" is not`, false},
+	} {
+		t.Run(tt.args+" "+tt.env, func(t *testing.T) {
+			dir := newState(t)
+			for name := range strings.FieldsSeq(strings.ReplaceAll(tt.env, "DIR", dir)) {
+				name, value, _ := strings.Cut(name, "=")
+				t.Setenv(name, value)
+			}
+			err := run(t.Context(), strings.Fields(strings.ReplaceAll(tt.args, "DIR", dir)), nil, io.Discard, io.Discard)
+			if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) || strings.Contains(fmt.Sprint(err), "canary") {
+				t.Errorf("got %v, want %q", err, tt.want)
+			}
+			if at, err := newDirState(dir, 0).Revoked(t.Context(), tunnel.Identity{Cluster: cluster}); err != nil || at.IsZero() == tt.cluster {
+				t.Errorf("the cluster was revoked at %v, %v; want that it was: %v", at, err, tt.cluster)
+			}
+		})
 	}
 }
 
@@ -140,7 +200,13 @@ func TestUnknownCluster(t *testing.T) {
 				t.Errorf("ticket for %q: got %v", name, err)
 			}
 		}
-		for _, args := range []string{"revoke default/prod agent", "payload default/prod name", "ticket default/prod" + ticket} {
+		if out, warning := do("revoke default/prod agent"); !strings.Contains(out, "is revoked") || !strings.Contains(warning, `no record of agent "agent" of cluster "default/prod"`) {
+			t.Errorf("got %q and the warning %q, want that it is done, and that the agent is unknown", out, warning)
+		}
+		if out, warning := do("payload default/prod name"); !strings.Contains(out, `get "name"`) || !strings.Contains(warning, "takes only a payload named authorized_keys") {
+			t.Errorf("got %q and the warning %q, want that it is done, and that agents refuse it", out, warning)
+		}
+		for _, args := range []string{"revoke default/prod --all", "payload default/prod authorized_keys", "ticket default/prod" + ticket} {
 			if _, warning := do(args); warning != "" {
 				t.Errorf("%s: got the warning %q, want none", args, warning)
 			}

@@ -88,7 +88,7 @@ func (f *ticketFlags) issueTicket(ctx context.Context, cluster string, stderr io
 	if err := noteLongTicket(ctx, st, cluster, time.Now().Add(f.life)); err != nil {
 		return nil, fmt.Errorf("%s: %w", f.state, err)
 	}
-	warnUnknown(ctx, st, cluster, stderr)
+	warnUnknown(ctx, st, cluster, "", stderr)
 	return u, nil
 }
 
@@ -280,7 +280,7 @@ func (f *ticketFlags) revoke(cmd *cobra.Command, all bool) error {
 	if err != nil {
 		return err
 	}
-	said := "all tickets are revoked"
+	said := "all tickets of all clusters are revoked, however many there were (they are not recorded): each client needs a new one. Connections that are open stay open"
 	if all {
 		err = revokeTickets(cmd.Context(), st)
 	} else {

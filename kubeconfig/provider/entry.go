@@ -57,6 +57,16 @@ func routeDigest(r route) string {
 	return hashParts([]byte(r.Server), []byte(r.ProxyURL), []byte(r.TLSServerName), r.Extension)
 }
 
+// probeKey identifies the way of the kubeconfig with r. The user's credentials are left out: their
+// owner may renew them more often than a probe takes.
+func (d *document) probeKey(r route) string {
+	parts := [][]byte{[]byte(routeDigest(r))}
+	for _, name := range []string{"certificate-authority-data", "certificate-authority", "insecure-skip-tls-verify"} {
+		parts = append(parts, []byte(scalarText(d.cluster, name)))
+	}
+	return hashParts(parts...)
+}
+
 // withoutUser returns the route without its credentials.
 func (r route) withoutUser() route {
 	if u, err := url.Parse(r.ProxyURL); err == nil {

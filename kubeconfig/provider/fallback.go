@@ -91,7 +91,7 @@ func (p *planner) fallBackFrom(r route, failed outcome) bool {
 		if err != nil {
 			continue
 		}
-		result, ok := p.probeResult(Candidate{Key: hashParts(value)}, p.graceResultLifetime, func() ([]byte, error) { return value, nil })
+		result, ok := p.probeResult(Candidate{Key: p.base.probeKey(previous)}, p.graceResultLifetime, func() ([]byte, error) { return value, nil })
 		switch {
 		case !ok:
 			pending = true

@@ -3,6 +3,7 @@ package provider_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"reflect"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/causewayproject/causeway/kubeconfig"
@@ -162,6 +164,54 @@ users:
 				if got := c.Config.AuthInfos["u"]; !reflect.DeepEqual(got, clientcmdapi.NewAuthInfo()) {
 					t.Errorf("got a user with %+v", *got)
 				}
+			}
+		})
+	}
+}
+
+// An owner may renew the credentials at any time, and more often than a probe takes: who the user is
+// says nothing of the way.
+func TestRewrittenKubeconfig(t *testing.T) {
+	n := 0
+	for name, rewrite := range map[string]func(*world, *clientcmdapi.Cluster, *clientcmdapi.AuthInfo){
+		"a token": func(_ *world, _ *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) { u.Token = fmt.Sprint(canary, n) },
+		"a certificate": func(w *world, _ *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) {
+			config, err := kubeconfig.Spec{Name: name, Endpoint: w.cluster.Endpoint, CA: w.ca.cert, Credentials: kubeconfig.Credentials{CAKey: w.ca.key}}.Build()
+			if err != nil {
+				w.t.Fatal(err)
+			}
+			*u = *config.AuthInfos[name+"-admin"]
+		},
+		"a password": func(_ *world, _ *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) {
+			u.Username, u.Password = "u", fmt.Sprint(canary, n)
+		},
+		"an extension of another program": func(_ *world, c *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) {
+			c.Extensions = map[string]runtime.Object{"cluster_info": &runtime.Unknown{Raw: fmt.Appendf(nil, `{"last-update":%d}`, n), ContentType: "application/json"}}
+		},
+	} {
+		inBubble(t, name, func(t *testing.T, w *world) {
+			w.controlPlane()
+			w.annotate("mode", "decorate")
+			var asked []provider.Candidate
+			for range 30 {
+				n++
+				w.edit(func(c *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) { rewrite(w, c, u) })
+				for _, c := range asked { // after the next version is there
+					w.answer(c)
+				}
+				w.config.Now = time.Now()
+				a, err := provider.Plan(w.cluster, w.secrets, w.config)
+				if err != nil {
+					t.Fatal(err)
+				}
+				w.check(a)
+				w.do(a)
+				asked = a.Probe
+				time.Sleep(time.Second)
+			}
+			w.condition(metav1.ConditionTrue, provider.ReasonReady)
+			if w.probes > 1 {
+				t.Errorf("%d probes in half a minute, want one", w.probes)
 			}
 		})
 	}

@@ -96,8 +96,8 @@ func (p *planner) resultInUse() (outcome, bool) {
 	if p.records.State == StateGrace {
 		age = p.graceResultLifetime
 	}
-	value := p.target.Data[kubeconfig.SecretKey]
-	return p.probeRoute(p.heldRoute(p.base.current), hashParts(value), age, func() ([]byte, error) { return value, nil })
+	held := p.heldRoute(p.base.current)
+	return p.probeRoute(held, p.base.probeKey(held), age, func() ([]byte, error) { return p.target.Data[kubeconfig.SecretKey], nil })
 }
 
 // routeHealth returns the condition of the route in use; false while it is being

@@ -24,15 +24,6 @@ func (p *planner) attemptValue(a attempt) ([]byte, error) {
 	return p.replaceIdentity(value, a.identity)
 }
 
-// attemptKey returns a hash of the attempt that doesn't depend on new credentials.
-func (p *planner) attemptKey(a attempt) (string, error) {
-	value, err := p.base.withRoute(a.route)
-	if err != nil || !a.identity.needed {
-		return hashParts(value), err
-	}
-	return hashParts(value, a.identity.ca, []byte(fmt.Sprint(a.identity.sign))), nil
-}
-
 // listAttempts returns what to try for the configured route, the best first. If the
 // CA changed too, but the API server doesn't use the new one yet, the route need not
 // wait for it.
@@ -60,10 +51,9 @@ func (p *planner) tryAttempts(r, desired route) bool {
 		if p.settings.NoProbe || p.leavesDirect(r, a.route) {
 			return p.switchTo(r, a, nil)
 		}
-		key, err := p.attemptKey(a)
-		if err != nil {
-			last = outcome{Result: invalidResult(err)}
-			continue
+		key := p.base.probeKey(a.route)
+		if a.identity.needed {
+			key = hashParts([]byte(key), a.identity.ca, []byte(fmt.Sprint(a.identity.sign)))
 		}
 		result, ok := p.probeRoute(a.route, key, p.resultLifetime, func() ([]byte, error) { return p.attemptValue(a) })
 		accepted := ok && result.Report.OK()

@@ -25,9 +25,10 @@ import (
 // The cluster and the user entry are found by the current context, whatever
 // their names are, and keep them. Everything else stays: other contexts, clusters and users, preferences,
 // extensions of others, unknown keys wherever they are, the digits of numbers,
-// the order of keys, and as a rule comments. A text with YAML anchors, with a
-// key twice or with several documents is an error: it does not say one thing.
-// So is one that is larger than a Secret can be, or has more than 1,000 items in a list.
+// the order of keys, and as a rule comments. YAML aliases and merge keys are written out,
+// and of a key that is there twice the last one stays, as client-go reads them. A text with
+// several documents is an error: client-go would read the first only. So is one that is
+// larger than a Secret can be, or has more than 1,000 items in a list.
 // The result says what client-go would read; a field of a plugin (exec,
 // auth-provider) goes with the plugin.
 //
@@ -92,10 +93,7 @@ type merge struct {
 }
 
 func newMerge(existing []byte) (*merge, error) {
-	if _, err := entry.CheckText(existing); err != nil {
-		return nil, field.Wrap("existing", err)
-	}
-	document, root, err := yamledit.Parse(existing)
+	document, root, err := entry.ParseText(existing)
 	if err != nil {
 		return nil, field.Wrap("existing", err)
 	}

@@ -326,12 +326,7 @@ func TestMergeErrors(t *testing.T) {
 		{"null", "null", route, "existing", "mapping"},
 		{"two documents", good + "---\n" + good, route, "existing", "several"},
 		{"a bad second document", good + "---\na: b: " + kubetest.Canary, route, "existing", "several"},
-		{"an anchor", replaced("kind: Config", "kind: Config\nx: &"+kubetest.Canary+" 1"), route, "existing", "anchor"},
-		{"an alias", replaced("kind: Config", "kind: Config\nx: &a "+kubetest.Canary+"\ny: *a"), route, "existing", "anchor"},
-		{"a merge key", replaced("kind: Config", "kind: Config\nx: {<<: {a: b}}"), route, "existing", "merge key"},
-		{"a key twice", replaced("kind: Config", "kind: Config\nkind: "+kubetest.Canary), route, "existing", "twice"},
-		{"a key twice, quoted", replaced("kind: Config", "kind: Config\nx: {1: a, '1': "+kubetest.Canary+"}"), route, "existing", "twice"},
-		{"a key that is a list", replaced("kind: Config", "kind: Config\nx: {[a]: "+kubetest.Canary+"}"), route, "existing", "no string"},
+		{"a key that is a list", replaced("kind: Config", "kind: Config\nx: {[a]: "+kubetest.Canary+"}"), route, "existing", "does not read"},
 		{"a field of another type", replaced("clusters:", "clusters: "+kubetest.Canary+"\nx:"), route, "existing", "another type"},
 		{"a broken certificate", replaced("disable-compression: true", "certificate-authority-data: '"+kubetest.Canary+"!'"), route, "existing", "another type"},
 		{"two entries of a name", replaced("name: other\n- cluster", "name: it\n- cluster"), route, "existing", "has two clusters of the name"},
@@ -380,6 +375,37 @@ func TestMergeErrors(t *testing.T) {
 			}
 			for _, e := range kubetest.ErrorTree(err) {
 				kubetest.CheckLeaks(t, "Merge", e)
+			}
+		})
+	}
+}
+
+// What a text says by aliases, merge keys or a key that is there twice is what client-go reads.
+func TestMergeAsClientGoReads(t *testing.T) {
+	good := string(foreignWith("proxy-url: http://other", "token: t"))
+	for name, text := range map[string]string{
+		"an alias":                 "x: &x https://alias.test\n" + strings.Replace(good, "https://api.test:6443/sub", "*x", 1),
+		"a user by an alias":       "x: &x {token: alias}\n" + strings.Replace(good, "  user:\n    token: t", "  user: *x\n  more:", 1),
+		"a merge key":              "x: &x {insecure-skip-tls-verify: true, server: https://merged.test}\n" + strings.Replace(good, "    disable-compression: true", "    <<: *x", 1),
+		"merge keys behind others": "x: &x {tls-server-name: merged.test}\ny: &y {server: https://merged.test}\n" + strings.Replace(good, "  label: blue", "    <<: [*x, *y]\n  label: blue", 1),
+		"a key twice":              strings.Replace(good, "    proxy-url:", "    server: https://second.test\n    proxy-url: http://second\n    proxy-url:", 1),
+		"an end, and nothing":      good + "---\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			want, err := clientcmd.Load([]byte(text))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if merged(t, []byte(text), kubeconfig.Spec{}); want.AuthInfos["me"].Token == "" {
+				t.Fatal("the case is none")
+			}
+			got, err := clientcmd.Load(merged(t, []byte(text), kubeconfig.Spec{Route: kubeconfig.Route{ProxyURL: "http://p"}}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			want.Clusters["it"].ProxyURL = "http://p"
+			if diff := cmp.Diff(want, got, cmp.FilterPath(func(p cmp.Path) bool { return p.Last().String() == ".Extensions" }, cmp.Ignore())); diff != "" {
+				t.Errorf("what client-go reads (-want +got):\n%s", diff)
 			}
 		})
 	}

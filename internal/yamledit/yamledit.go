@@ -10,13 +10,15 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+	kubeyaml "sigs.k8s.io/yaml"
 
 	"github.com/causewayproject/causeway/internal/quote"
 )
 
-// Parse returns the document of a text, and the mapping that it has to hold. The
-// errors complete a sentence about the text. They leave out what the YAML library
-// says, since it quotes values, which may be secret.
+// Parse returns the document of a text, and the mapping that it has to hold. What aliases, merge keys
+// and a key that is there twice mean is written out as the Kubernetes libraries read it; comments are
+// then lost. Empty documents may follow. The errors complete a sentence about the text. They leave out
+// what the YAML library says, since it quotes values, which may be secret.
 func Parse(text []byte) (document, root *yaml.Node, err error) {
 	decoder := yaml.NewDecoder(bytes.NewReader(text))
 	document, next := &yaml.Node{}, &yaml.Node{}
@@ -26,15 +28,25 @@ func Parse(text []byte) (document, root *yaml.Node, err error) {
 	case err != nil:
 		return nil, nil, errors.New("is not YAML")
 	}
-	if err := decoder.Decode(next); err != io.EOF {
-		return nil, nil, errors.New("holds several YAML documents; want one")
+	for {
+		switch err := decoder.Decode(next); {
+		case err == nil && next.Content[0].Tag == "!!null":
+			continue
+		case err != io.EOF:
+			return nil, nil, errors.New("holds several YAML documents; want one")
+		}
+		break
 	}
 	root = document.Content[0]
 	if root.Kind != yaml.MappingNode {
 		return nil, nil, errors.New("is no YAML mapping")
 	}
-	if err := checkNode(root); err != nil {
-		return nil, nil, err
+	if !isPlain(root) {
+		plain, err := kubeyaml.YAMLToJSON(text)
+		if err != nil || yaml.Unmarshal(plain, document) != nil {
+			return nil, nil, errors.New("is YAML that Kubernetes does not read")
+		}
+		root = document.Content[0]
 	}
 	if root.Style&yaml.FlowStyle != 0 { // JSON
 		blockStyle(root)
@@ -42,34 +54,21 @@ func Parse(text []byte) (document, root *yaml.Node, err error) {
 	return document, root, nil
 }
 
-// checkNode refuses what means one thing in one place and would be changed in
-// another, and what programs read differently.
-func checkNode(n *yaml.Node) error {
+// isPlain reports whether no part of n means one thing in one place and would be changed in another,
+// and nothing is read differently by other programs.
+func isPlain(n *yaml.Node) bool {
 	if n.Kind == yaml.AliasNode || n.Anchor != "" {
-		return errors.New("holds a YAML anchor or alias; write the value out")
+		return false
 	}
-	if n.Kind == yaml.MappingNode {
-		seen := make(map[string]bool, len(n.Content)/2)
-		for i := 0; i < len(n.Content); i += 2 {
-			key := n.Content[i]
-			switch {
-			case key.Kind == yaml.ScalarNode && key.Tag == "!!merge":
-				return errors.New("holds a YAML merge key (<<); write the values out")
-			case key.Kind == yaml.ScalarNode && seen[key.Value]:
-				return errors.New("holds a key twice in one mapping")
-			case key.Kind == yaml.ScalarNode:
-				seen[key.Value] = true
-			case key.Kind != yaml.AliasNode:
-				return errors.New("holds a key that is no string")
-			}
+	seen := map[string]bool{}
+	for i := 0; n.Kind == yaml.MappingNode && i < len(n.Content); i += 2 {
+		key := n.Content[i]
+		if key.Kind != yaml.ScalarNode || key.Tag == "!!merge" || seen[key.Value] {
+			return false
 		}
+		seen[key.Value] = true
 	}
-	for _, child := range n.Content {
-		if err := checkNode(child); err != nil {
-			return err
-		}
-	}
-	return nil
+	return !slices.ContainsFunc(n.Content, func(child *yaml.Node) bool { return !isPlain(child) })
 }
 
 func blockStyle(n *yaml.Node) {

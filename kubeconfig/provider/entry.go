@@ -91,15 +91,11 @@ var errNotYAML = errors.New("the kubeconfig can't be read: it is no YAML, or no 
 
 // parseDocument says what is wrong, without quoting: it is all secret.
 func parseDocument(data []byte) (*document, error) {
-	root, err := entry.CheckText(data)
-	switch {
-	case errors.Is(err, entry.ErrText):
+	root, tree, err := entry.ParseText(data)
+	if err != nil {
 		return nil, fmt.Errorf("the kubeconfig %w", err)
-	case err != nil || len(root.Content) == 0:
-		return nil, errNotYAML
 	}
 	d := &document{bytes: data, root: root}
-	tree := d.root.Content[0]
 	name := scalarText(tree, "current-context")
 	if name == "" {
 		return nil, errors.New("the kubeconfig has no current-context")

@@ -6,7 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/causewayproject/causeway/kubeconfig/provider"
 )
@@ -173,6 +175,61 @@ func TestWhatHappens(t *testing.T) {
 		w.settle()
 		w.condition(metav1.ConditionFalse, provider.ReasonCorrupted)
 	})
+	for name, test := range map[string]struct {
+		change func(string) string
+		says   string // empty: the text can be read
+	}{
+		"trailing ---":    {func(s string) string { return s + "---\n" }, ""},
+		"a null document": {func(s string) string { return s + "---\n# nothing\n...\n" }, ""},
+		"an alias":        {func(s string) string { return "x: &x " + endpointA + "\n" + strings.Replace(s, endpointA, "*x", 1) }, ""},
+		"an anchor":       {func(s string) string { return strings.Replace(s, "server: ", "server: &x ", 1) }, ""},
+		"a merge key": {func(s string) string {
+			return "x: &x {disable-compression: true}\n" + strings.Replace(s, "    server:", "    <<: *x\n    server:", 1)
+		}, ""},
+		"a context by merge keys": {func(s string) string {
+			return "x: &x {namespace: " + canary + "}\n" + strings.Replace(s, "- context:", "- context:\n    <<: [*x]", 1)
+		}, ""},
+		"a key twice": {func(s string) string {
+			return strings.Replace(s, "    server:", "    server: https://other.test\n    server:", 1)
+		}, ""},
+		"a document of another": {func(s string) string { return s + "---\nfoo: " + canary + "\n" }, "several YAML documents"},
+		"a key that is a list":  {func(s string) string { return s + "---\n? [a]\n: b\n" }, "several YAML documents"},
+		"no YAML after it":      {func(s string) string { return s + "---\n[" }, "several YAML documents"},
+	} {
+		inBubble(t, "what client-go reads/"+name, func(t *testing.T, w *world) {
+			marked(w)
+			s := w.secrets.Kubeconfig.DeepCopy()
+			regenerated := strings.Replace(string(s.Data["value"]), "    proxy-url: "+proxyA+"\n", "", 1)
+			for _, text := range []string{string(s.Data["value"]), regenerated} { // as it is, and without our route
+				s = w.secrets.Kubeconfig.DeepCopy()
+				s.Data["value"] = []byte(test.change(text))
+				was, err := clientcmd.Load(s.Data["value"])
+				if err != nil {
+					t.Fatal(err)
+				}
+				w.secrets.Kubeconfig = w.stored(s)
+				w.wait(10 * time.Minute)
+				is, err := clientcmd.Load(w.secrets.Kubeconfig.Data["value"])
+				if err != nil {
+					t.Fatal(err)
+				}
+				if test.says != "" {
+					w.condition(metav1.ConditionFalse, provider.ReasonCorrupted)
+					w.message(test.says)
+				} else {
+					w.condition(metav1.ConditionTrue, provider.ReasonReady)
+					w.proxy(proxyA)
+					if !bytes.Contains(w.secrets.Kubeconfig.Data["value"], []byte("12345678901234567890")) {
+						t.Error("what is not client-go's is gone")
+					}
+					was.Clusters["c1"].ProxyURL = proxyA
+				}
+				if diff := cmp.Diff(was, is); diff != "" {
+					t.Errorf("what client-go reads (-was +is):\n%s", diff)
+				}
+			}
+		})
+	}
 	inBubble(t, "another's Secret corrupted", func(t *testing.T, w *world) {
 		w.controlPlane()
 		w.secrets.Kubeconfig.Data["value"] = []byte("x")

@@ -199,13 +199,22 @@ func (p *planner) readBase() bool {
 		}
 		return p.target != nil
 	}
-	// A text that is too large was not looked at: it may be good.
-	if p.managed && !p.follows && !errors.Is(err, entry.ErrText) {
+	// What client-go reads is kept. A text that is too large was not looked at: it may be good.
+	if p.managed && !p.follows && !errors.Is(err, entry.ErrText) && !isReadable(source.Data[kubeconfig.SecretKey]) {
 		p.rebuildKubeconfig(err)
 	} else {
 		p.setCondition(notReady(ReasonCorrupted, source.Name+": "+err.Error()))
 	}
 	return false
+}
+
+// isReadable reports whether client-go makes something of the kubeconfig.
+func isReadable(value []byte) bool {
+	config, err := entry.Load(value)
+	if err == nil {
+		_, err = entry.FollowContext(config)
+	}
+	return err == nil
 }
 
 // scheduleAfter asks for the next plan after d at the latest.

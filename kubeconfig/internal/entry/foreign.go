@@ -49,7 +49,7 @@ func LoadForeign(text []byte) (*clientcmdapi.Config, error) {
 // A user that names a program or a file is left without credentials; the error without is
 // about the first one. If extension is false, our extension is left out.
 func LoadForeignRoute(text []byte, extension bool) (config *clientcmdapi.Config, without, err error) {
-	if _, err := CheckText(text); err != nil {
+	if err := checkText(text); err != nil {
 		return nil, nil, err
 	}
 	if config, err = Load(text); err != nil {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/causewayproject/causeway/internal/yamledit"
 )
 
 // The bounds of a text that somebody else wrote, before it is parsed.
@@ -24,32 +26,41 @@ const (
 // ErrText says that a text is too large to be used.
 var ErrText = errors.New("is too large")
 
-// CheckText bounds a text that somebody else wrote, and returns its YAML. Without it, the
-// parsers take a hundred times its size, with aliases any, and a minute for many keys.
-func CheckText(text []byte) (*yaml.Node, error) {
+// ParseText returns the document of a text that somebody else wrote, and its mapping. It takes all that
+// client-go does, but for documents behind the first, which client-go leaves out.
+func ParseText(text []byte) (document, root *yaml.Node, err error) {
+	if err := checkText(text); err != nil {
+		return nil, nil, err
+	}
+	return yamledit.Parse(text)
+}
+
+// checkText bounds a text. Without it, the parsers take a hundred times its size, with aliases any,
+// and a minute for many keys.
+func checkText(text []byte) error {
 	if len(text) > maxText {
-		return nil, fmt.Errorf("%w: it has %d bytes, want at most %d", ErrText, len(text), maxText)
+		return fmt.Errorf("%w: it has %d bytes, want at most %d", ErrText, len(text), maxText)
 	}
 	nodes := 0
 	for i := range len(syntax) {
 		nodes += bytes.Count(text, []byte{syntax[i]})
 	}
 	if nodes > maxSyntax {
-		return nil, fmt.Errorf("%w: it has %d line ends and signs of YAML, want at most %d", ErrText, nodes, maxSyntax)
+		return fmt.Errorf("%w: it has %d line ends and signs of YAML, want at most %d", ErrText, nodes, maxSyntax)
 	}
 	document := &yaml.Node{}
 	if yaml.Unmarshal(text, document) != nil {
-		return nil, errNotYAML
+		return errNotYAML
 	}
 	m := measure{anchors: map[*yaml.Node]int{}}
 	m.add(document)
 	switch {
 	case m.items > maxItems:
-		return nil, fmt.Errorf("%w: a list or mapping in it has %d items, want at most %d", ErrText, m.items, maxItems)
+		return fmt.Errorf("%w: a list or mapping in it has %d items, want at most %d", ErrText, m.items, maxItems)
 	case m.aliased > maxAliased:
-		return nil, fmt.Errorf("%w: its YAML aliases stand for more than %d bytes", ErrText, maxAliased)
+		return fmt.Errorf("%w: its YAML aliases stand for more than %d bytes", ErrText, maxAliased)
 	}
-	return document, nil
+	return nil
 }
 
 // measure measures nodes with their aliases written out.

@@ -478,6 +478,8 @@ func TestTunnelHost(t *testing.T) {
 	if n := b.invitations("a/one"); n != 1 {
 		t.Errorf("got %d invitations, want 1", n)
 	}
+	setHost("https://192.0.2.1") // as CAPA writes it for EKS
+	b.Until(t, "the files once more", func() bool { return b.value(agentSecret("one"), provider.KeyAgentUnit) == unit })
 }
 
 // TestTunnelNoInvitation: the condition says why machines get no agent, and what to do.

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"crypto/x509"
 	"net/netip"
-	"net/url"
 	"reflect"
 	"slices"
 	"strings"
@@ -12,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/causewayproject/causeway/dialer"
+	"github.com/causewayproject/causeway/internal/hostport"
 	"github.com/causewayproject/causeway/kubeconfig/internal/entry"
 	"github.com/causewayproject/causeway/kubeconfig/internal/field"
 )
@@ -39,19 +39,12 @@ func (m *merge) setServer() bool {
 
 // serverEndpoint returns where an https server is; zero if it is no https URL.
 func serverEndpoint(server string) Endpoint {
-	u, err := url.Parse(server)
-	if err != nil || u.Scheme != "https" || u.User != nil {
+	u, err := hostport.ParseServer(server)
+	if err != nil || u.Scheme != "https" {
 		return Endpoint{}
 	}
-	e := Endpoint{Host: u.Hostname(), Port: 443}
-	if u.Port() != "" {
-		port, err := entry.ParsePort(u.Port())
-		if err != nil {
-			return Endpoint{}
-		}
-		e.Port = port
-	}
-	return e.canonicalEndpoint()
+	port, _ := entry.ParsePort(u.Port())
+	return Endpoint{Host: u.Hostname(), Port: port}.canonicalEndpoint()
 }
 
 // canonicalEndpoint is one spelling of several.

@@ -2,12 +2,16 @@
 package clusterapi
 
 import (
+	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/causewayproject/causeway/internal/hostport"
 )
 
 // Group is the API group, and Kind the kind, of a Cluster.
@@ -45,6 +49,49 @@ func Condition(cluster *unstructured.Unstructured, conditionType string) *metav1
 		}
 	}
 	return nil
+}
+
+// ReadEndpoint returns host and port of an endpoint, {host, port} or a text. Either is empty if the endpoint
+// does not have it yet. In the host's place there may be a URL, as CAPA has it for EKS; then the port
+// need not be there. The host is not checked. It is returned along with an error that is about the rest.
+func ReadEndpoint(value any) (host string, port int32, err error) {
+	switch v := value.(type) {
+	case nil:
+		return "", 0, nil
+	case string:
+		host = v
+	case map[string]any:
+		host, _ = v["host"].(string)
+		switch n := v["port"].(type) {
+		case int64:
+			if port = int32(n); int64(port) != n {
+				port = -1
+			}
+		case float64:
+			port = int32(n)
+		}
+		if !strings.Contains(host, "://") {
+			return host, port, nil
+		}
+	default:
+		return "", 0, errors.New("want an object with host and port")
+	}
+	u, err := hostport.ParseServer(host)
+	if err != nil {
+		return "", 0, err
+	}
+	n, err := strconv.ParseUint(u.Port(), 10, 16) // it is one
+	switch host = u.Hostname(); {
+	case u.Scheme != "https":
+		err = fmt.Errorf("has the scheme %s: want https", u.Scheme)
+	case u.Path != "":
+		err = errors.New("has a path, which an endpoint can't have")
+	case port == 0:
+		port = int32(n)
+	case port != int32(n) && u.Port() != "443":
+		err = errors.New("the host names another port than port does")
+	}
+	return host, port, err
 }
 
 // IsOlder reports whether resourceVersion a is before b. It is false if one of them is not

@@ -1,12 +1,8 @@
 package provider
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
-	"net"
-	"net/url"
-	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/causewayproject/causeway/internal/clusterapi"
+	"github.com/causewayproject/causeway/internal/hostport"
 	"github.com/causewayproject/causeway/kubeconfig"
 	"github.com/causewayproject/causeway/kubeconfig/internal/field"
 )
@@ -61,9 +58,8 @@ type Secrets struct {
 // infrastructure may be nil. The caller adds the Namespace's annotations, once it has
 // read the Namespace. Both objects are only read.
 //
-// An endpoint that can't be used is an error, such as one whose host has a
-// scheme: the URL that Cluster API makes of it reaches no server. The Cluster
-// returned with the error has the fields that could be read.
+// The host may be a URL, as CAPA has it for EKS. An endpoint that can't be used is an error, such as one
+// with a path. The Cluster returned with the error has the fields that could be read.
 func ReadCluster(cluster, infrastructure *unstructured.Unstructured) (Cluster, error) {
 	if cluster == nil || cluster.GroupVersionKind().Group != Group || cluster.GetKind() != "Cluster" {
 		return Cluster{}, errors.New("provider: want a Cluster of " + Group)
@@ -136,36 +132,13 @@ func readEndpoints(object map[string]any, first kubeconfig.Endpoint) ([]kubeconf
 	return more, errors.Join(errs...)
 }
 
-// readEndpoint takes {host, port} and "host:port". Nothing, and Cluster API's
-// {host: "", port: 0}, are the zero Endpoint.
-func readEndpoint(value any) (kubeconfig.Endpoint, error) {
-	var e kubeconfig.Endpoint
-	switch v := value.(type) {
-	case nil:
-		return e, nil
-	case string:
-		if strings.Contains(v, "://") {
-			return e, errors.New("holds a scheme: want host:port")
-		}
-		return parseServer(v)
-	case map[string]any:
-		e.Host, _ = v["host"].(string)
-		switch port := v["port"].(type) {
-		case int64:
-			e.Port = int32(port)
-			if int64(e.Port) != port {
-				e.Port = -1
-			}
-		case float64:
-			e.Port = int32(port)
-		}
-	default:
-		return e, errors.New("want an object with host and port")
+// readEndpoint takes {host, port} and a text. Nothing, and Cluster API's {host: "", port: 0}, are the
+// zero Endpoint.
+func readEndpoint(value any) (e kubeconfig.Endpoint, err error) {
+	if e.Host, e.Port, err = clusterapi.ReadEndpoint(value); err == nil && e != (kubeconfig.Endpoint{}) {
+		err = checkEndpoint(e)
 	}
-	if e == (kubeconfig.Endpoint{}) {
-		return e, nil
-	}
-	return e, checkEndpoint(e)
+	return e, err
 }
 
 func checkEndpoint(e kubeconfig.Endpoint) error {
@@ -183,37 +156,26 @@ func checkEndpoint(e kubeconfig.Endpoint) error {
 
 // parseServer takes host:port and https://host:port. It quotes nothing.
 func parseServer(text string) (kubeconfig.Endpoint, error) {
-	const want = "want host:port or https://host:port"
-	var e kubeconfig.Endpoint
 	if text == "" {
-		return e, errors.New("is missing: " + want)
+		return kubeconfig.Endpoint{}, errors.New("is missing: want host:port or https://host:port")
 	}
-	address, isURL := strings.CutPrefix(strings.TrimSuffix(text, "/"), serverScheme)
-	if u, err := url.Parse(text); isURL && err == nil && u.Port() == "" && !strings.Contains(address, "/") {
-		address = net.JoinHostPort(u.Hostname(), "443") // as EKS and GKE leave it out
-	}
-	host, portText, err := net.SplitHostPort(address)
-	port, portErr := strconv.ParseUint(portText, 10, 16)
-	if err != nil || portErr != nil {
-		return e, errors.New("is no address: " + want)
-	}
-	e = kubeconfig.Endpoint{Host: host, Port: int32(port)}
-	return e, checkEndpoint(e)
+	return readEndpoint(text)
 }
 
-// serverAddress returns host and port of a kubeconfig's server.
-func serverAddress(server string) (host, port string) {
-	u, err := url.Parse(server)
+// serverAddress returns host:port of a kubeconfig's server, in one spelling; empty if the server is more
+// than that.
+func serverAddress(server string) string {
+	e, err := parseServer(server)
 	if err != nil {
-		return "", ""
+		return ""
 	}
-	return u.Hostname(), cmp.Or(u.Port(), map[string]string{"http": "80"}[u.Scheme], "443")
+	return strings.ToLower(e.String())
 }
 
 // hasPath reports whether a kubeconfig's server is more than an address.
 func hasPath(server string) bool {
-	u, err := url.Parse(server)
-	return err == nil && strings.Trim(u.Path, "/") != ""
+	u, err := hostport.ParseServer(server)
+	return err == nil && u.Path != ""
 }
 
 const (

@@ -26,8 +26,8 @@ func clusterObject(version string, spec, status object) *unstructured.Unstructur
 func TestReadClusterHost(t *testing.T) {
 	for host, valid := range map[string]bool{
 		"api.test": true, "API.a_b.test.": true, "xn--bcher-kva.test": true, "192.0.2.1": true, "2001:db8::1": true,
-		"X.gr7.eu-west-1.eks.amazonaws.com": true, "https://X.gr7.eu-west-1.eks.amazonaws.com": false,
-		"a\rExecStartPre=/bin/sh": false, "a\nb": false, "a\x00b": false, "a\u0085b": false, "a\u2028b": false, "a\u202eb": false, "a\x85b": false,
+		"X.gr7.eu-west-1.eks.amazonaws.com": true,
+		"a\rExecStartPre=/bin/sh":           false, "a\nb": false, "a\x00b": false, "a\u0085b": false, "a\u2028b": false, "a\u202eb": false, "a\x85b": false,
 		`a"b`: false, "a'b": false, `a\b`: false, "${X}": false, "$(X)": false, "a%n": false, "a;b": false, "a,b": false, "a=b": false, "*": false, "-a": false,
 		"a\u200bb": false, "a\u00a0b": false, "192.0.2.1.": false, "fe80::1%eth0": false, "[2001:db8::1]": false,
 	} {
@@ -78,11 +78,21 @@ func TestReadCluster(t *testing.T) {
 				c.APIVersion = "cluster.x-k8s.io/v1beta1"
 				c.Condition = &metav1.Condition{Reason: "Ready"}
 			}},
-		{name: "a scheme", cluster: clusterObject("v1beta2", object{"controlPlaneEndpoint": object{"host": "https://api.test", "port": int64(6443)}}, nil), says: "scheme"},
+		{name: "a URL in the host's place", cluster: clusterObject("v1beta2", object{"controlPlaneEndpoint": object{"host": "https://api.test", "port": int64(6443)}}, nil),
+			infra: more("https://api.test:6443/", "HTTPS://b.test", object{"host": "https://[2001:db8::1]:6443"}, object{"host": "Https://192.0.2.1/", "port": float64(443)}),
+			change: func(c *provider.Cluster) {
+				c.Endpoint = kubeconfig.Endpoint{Host: "api.test", Port: 6443}
+				c.MoreEndpoints = []kubeconfig.Endpoint{{Host: "b.test", Port: 443}, {Host: "2001:db8::1", Port: 6443}, {Host: "192.0.2.1", Port: 443}}
+				c.Infrastructure = " "
+			}},
+		{name: "a URL with another port", cluster: clusterObject("v1beta2", object{"controlPlaneEndpoint": object{"host": "https://api.test:6443", "port": int64(443)}}, nil), says: "spec.controlPlaneEndpoint: the host names another port than port does"},
+		{name: "a path", cluster: clusterObject("v1beta2", object{"controlPlaneEndpoint": object{"host": "https://rancher.test/k8s/clusters/c-m-1", "port": int64(443)}}, nil), says: "spec.controlPlaneEndpoint: has a path, which an endpoint can't have"},
+		{name: "without TLS", cluster: clusterObject("v1beta2", object{"controlPlaneEndpoint": object{"host": "http://api.test", "port": int64(80)}}, nil), says: "spec.controlPlaneEndpoint: has the scheme http: want https"},
+		{name: "user info", cluster: clusterObject("v1beta2", object{"controlPlaneEndpoint": object{"host": "https://u:" + canary + "@api.test", "port": int64(80)}}, nil), says: "user info"},
 		{name: "a port twice", cluster: clusterObject("v1beta2", object{"controlPlaneEndpoint": object{"host": "api.test:6443", "port": int64(6443)}}, nil), says: "holds a port"},
 		{name: "no port", cluster: clusterObject("v1beta2", object{"controlPlaneEndpoint": object{"host": "api.test"}}, nil), says: "port is 0"},
 		{name: "a large port", cluster: clusterObject("v1beta2", object{"controlPlaneEndpoint": object{"host": "api.test", "port": int64(1<<32 + 443)}}, nil), says: "port"},
-		{name: "an infrastructure's scheme", cluster: clusterObject("v1beta2", object{"controlPlaneEndpoint": endpoint}, nil), infra: more("https://x:1", object{"host": "https://x", "port": int64(1)}),
+		{name: "an infrastructure's scheme", cluster: clusterObject("v1beta2", object{"controlPlaneEndpoint": endpoint}, nil), infra: more("ftp://x:1", object{"host": "http://x", "port": int64(1)}),
 			says: "apiEndpoints[0]"},
 		{name: "many of an infrastructure", cluster: clusterObject("v1beta2", object{"controlPlaneEndpoint": endpoint}, nil), infra: more(manyEndpoints...),
 			says: "it has more than 64, and only the first are used"},
@@ -93,7 +103,7 @@ func TestReadCluster(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			got, err := provider.ReadCluster(test.cluster, test.infra)
 			if test.says != "" {
-				if err == nil || !strings.Contains(err.Error(), test.says) || len(got.MoreEndpoints) > 64 {
+				if err == nil || !strings.Contains(err.Error(), test.says) || strings.Contains(err.Error(), canary) || len(got.MoreEndpoints) > 64 {
 					t.Fatalf("got %v and %d endpoints, want %q", err, len(got.MoreEndpoints), test.says)
 				}
 				return
@@ -141,7 +151,7 @@ func TestFirstEndpoint(t *testing.T) {
 	if err != nil || c.Endpoint != want[0] || !cmp.Equal(c.MoreEndpoints, want[1:]) {
 		t.Errorf("got %v, %v, %v", c.Endpoint, c.MoreEndpoints, err)
 	}
-	bad := clusterObject("v1beta2", object{"controlPlaneEndpoint": object{"host": "https://x", "port": int64(1)}}, nil)
+	bad := clusterObject("v1beta2", object{"controlPlaneEndpoint": object{"host": "http://x", "port": int64(1)}}, nil)
 	if c, err := provider.ReadCluster(bad, infra); err == nil || c.Endpoint.Host != "" {
 		t.Errorf("got %v, %v, want an error of the Cluster's own endpoint", c.Endpoint, err)
 	}

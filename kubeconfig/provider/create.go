@@ -19,6 +19,8 @@ func (p *planner) createSecret() {
 	case p.cluster.Deleting:
 		p.setCondition(notReady(ReasonDeleting, "the Cluster goes away: nothing is made for it"))
 		return
+	case !p.follows && p.lacksEndpoint():
+		return
 	case p.settings.Mode == Decorate && !p.settings.explicit && !p.cluster.HasControlPlane:
 		p.setCondition(notReady(ReasonNoControlPlane, "spec.topology is set, and there is no spec.controlPlaneRef yet: its control plane makes the Secret "+p.cluster.Name+kubeconfigSuffix))
 		return
@@ -47,6 +49,20 @@ func (p *planner) createSecret() {
 	p.writeRecords(s)
 	p.addEvent(corev1.EventTypeNormal, ReasonCreated, "made the Secret "+s.Name+"; the route is "+p.route.String())
 	p.action.Create = s
+}
+
+// lacksEndpoint returns true if nothing says yet where the API server is, and sets the condition that
+// says so. Only a new kubeconfig needs to know.
+func (p *planner) lacksEndpoint() bool {
+	if p.cluster.Endpoint != (kubeconfig.Endpoint{}) {
+		return false
+	}
+	v := notReady(ReasonNoEndpoint, "the Cluster has no spec.controlPlaneEndpoint yet that can be used")
+	if p.cluster.Infrastructure != "" {
+		v.message += ". The infrastructure object " + p.cluster.Infrastructure + " says whether it is ready"
+	}
+	p.setCondition(v)
+	return true
 }
 
 // refuseName returns true if another program would take a new Secret of the name for its own,
@@ -83,6 +99,8 @@ func (p *planner) buildBase() bool {
 	cert, key := p.clusterCA()
 	name := p.cluster.Name + "-ca"
 	switch {
+	case p.lacksEndpoint():
+		return false
 	case p.secrets.CA == nil:
 		p.setCondition(notReady(ReasonNoCA, fmt.Sprintf("there is no Secret %s with the label %s: provide it with tls.crt and tls.key, the cluster's CA", name, kubeconfig.ClusterNameLabel)))
 		return false

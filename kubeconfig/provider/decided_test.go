@@ -4,20 +4,81 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/causewayproject/causeway/kubeconfig"
 	"github.com/causewayproject/causeway/kubeconfig/provider"
 )
 
+// Who has a kubeconfig has a server: the Cluster's endpoint, which managed clusters may lack, or have in
+// another spelling, is for making one.
+func TestNoEndpointNeeded(t *testing.T) {
+	for _, mode := range []string{"decorate", "secondary", "rewrite", "own"} {
+		inBubble(t, mode, func(t *testing.T, w *world) {
+			w.controlPlane()
+			w.cluster.Endpoint = kubeconfig.Endpoint{}
+			w.annotate("mode", mode)
+			w.annotate("server", "tunnel.svc:6443")
+			w.annotate("proxy-url", proxyA)
+			w.wait(20 * time.Minute)
+			w.condition(metav1.ConditionTrue, provider.ReasonReady)
+			if s := w.secrets.Kubeconfig; mode == "secondary" {
+				w.secrets.Kubeconfig = w.secrets.Secondary
+				w.proxy(proxyA)
+				w.secrets.Kubeconfig = s
+			} else {
+				w.proxy(proxyA)
+			}
+		})
+	}
+	inBubble(t, "an endpoint that goes, and comes back as another", func(t *testing.T, w *world) {
+		marked(w)
+		w.cluster.Endpoint = kubeconfig.Endpoint{}
+		w.wait(15 * time.Minute)
+		w.proxy(proxyA)
+		w.server(endpointA)
+		w.cluster.Endpoint = kubeconfig.Endpoint{Host: "192.0.2.20", Port: 6443}
+		w.wait(15 * time.Minute)
+		w.server(endpointB)
+		w.proxy(proxyA)
+	})
+	inBubble(t, "a corrupted kubeconfig", func(t *testing.T, w *world) {
+		marked(w)
+		w.cluster.Endpoint = kubeconfig.Endpoint{}
+		s := w.secrets.Kubeconfig.DeepCopy()
+		s.Data["value"] = []byte("x")
+		w.secrets.Kubeconfig = w.stored(s)
+		w.settle()
+		w.condition(metav1.ConditionFalse, provider.ReasonCorrupted)
+		w.message("the Cluster has no spec.controlPlaneEndpoint yet that can be used")
+	})
+	for server, spelled := range map[string]string{
+		"https://a1b2.eks.amazonaws.com":  "https://c3d4.eks.amazonaws.com:443",
+		"HTTPS://A1B2.EKS.amazonaws.com/": "https://c3d4.eks.amazonaws.com:443",
+	} {
+		inBubble(t, "an endpoint that moves/"+server, func(t *testing.T, w *world) {
+			w.cluster.Endpoint = kubeconfig.Endpoint{Host: "a1b2.eks.amazonaws.com", Port: 443}
+			w.controlPlane()
+			w.edit(func(c *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) { c.Server = server })
+			w.annotate("proxy-url", proxyA)
+			w.wait(15 * time.Minute)
+			w.server(server)
+			w.cluster.Endpoint.Host = "c3d4.eks.amazonaws.com"
+			w.wait(15 * time.Minute)
+			w.server(spelled)
+		})
+	}
+}
+
 // The condition names the infrastructure object while the provider waits for it.
 func TestInfrastructureTold(t *testing.T) {
 	inBubble(t, "waiting", func(t *testing.T, w *world) {
 		endpoint := w.cluster.Endpoint
-		w.controlPlane()
 		w.cluster.Endpoint, w.cluster.Infrastructure = kubeconfig.Endpoint{}, "MyProviderCluster i1"
 		for _, want := range []bool{true, false} {
 			w.settle()
@@ -25,7 +86,7 @@ func TestInfrastructureTold(t *testing.T) {
 				t.Errorf("got %q", m)
 			}
 			w.cluster.Endpoint = endpoint
-			w.annotate("proxy-url", proxyA)
+			w.controlPlane()
 		}
 	})
 }

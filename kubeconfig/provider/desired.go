@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/causewayproject/causeway/internal/hostport"
 	"github.com/causewayproject/causeway/internal/keypair"
 	"github.com/causewayproject/causeway/kubeconfig"
 	"github.com/causewayproject/causeway/kubeconfig/internal/field"
@@ -175,19 +176,24 @@ func (p *planner) naturalServer() (server, endpoint string) {
 		if a.Natural != "" && server == a.Server {
 			server = a.Natural
 		}
-		if a.Endpoint != "" && server == serverScheme+a.Endpoint && p.cluster.Endpoint != (kubeconfig.Endpoint{}) {
+		if a.Endpoint != "" && serverAddress(server) == serverAddress(a.Endpoint) && p.endpointOf(server) == "" {
 			server = p.cluster.serverURL()
 		}
 	}
 	return server, p.endpointOf(server)
 }
 
-// endpointOf returns the Cluster's endpoint if the server is made from it.
+// endpointOf returns the Cluster's endpoint if the server is made from it. An endpoint that is gone is
+// still the one that was.
 func (p *planner) endpointOf(server string) string {
-	if p.follows || server != p.cluster.serverURL() {
+	endpoint := p.cluster.Endpoint.String()
+	if a := p.records.applied; a != nil && p.cluster.Endpoint == (kubeconfig.Endpoint{}) {
+		endpoint = a.Endpoint
+	}
+	if p.follows || serverAddress(server) == "" || serverAddress(server) != serverAddress(endpoint) {
 		return ""
 	}
-	return p.cluster.Endpoint.String()
+	return endpoint
 }
 
 // originalRoute returns the route before anything was configured.
@@ -214,7 +220,8 @@ func (p *planner) mergeSpec(natural string) (*kubeconfig.Spec, error) {
 		spec.TLSServerName = cmp.Or(spec.TLSServerName, defaultServer)
 	}
 	proxied := p.route.ProxyURL != "" || p.route.Tunnel != nil
-	if proxied && s.NoProxy != "" && noproxy.Parse(s.NoProxy).Bypass(serverAddress(server)) {
+	at, err := hostport.ParseServer(server)
+	if err == nil && proxied && s.NoProxy != "" && noproxy.Parse(s.NoProxy).Bypass(at.Hostname(), at.Port()) {
 		spec.Route = kubeconfig.Route{Direct: true}
 	}
 	p.direct = spec.Route.Direct

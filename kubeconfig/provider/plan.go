@@ -111,12 +111,6 @@ func (p *planner) makePlan() {
 		p.clearRefused()
 	}
 	switch {
-	case p.cluster.Endpoint == (kubeconfig.Endpoint{}):
-		v := notReady(ReasonNoEndpoint, "the Cluster has no spec.controlPlaneEndpoint yet that can be used")
-		if p.cluster.Infrastructure != "" {
-			v.message += ". The infrastructure object " + p.cluster.Infrastructure + " says whether it is ready"
-		}
-		p.setCondition(v)
 	case p.fault != nil && !p.managed:
 		p.setCondition(p.faultVerdict(p.fault))
 	case p.readBase():

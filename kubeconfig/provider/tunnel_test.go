@@ -138,6 +138,7 @@ func TestTunnelServer(t *testing.T) {
 		"https://a1b2.eks.amazonaws.com":           "https://a1b2.eks.amazonaws.com:443",
 		"https://[2001:db8::1]/":                   "https://[2001:db8::1]:443",
 		"https://192.0.2.9:6443/":                  "https://192.0.2.9:6443",
+		"HTTPS://192.0.2.9:6443":                   "HTTPS://192.0.2.9:6443",
 		"https://rancher.test/k8s/clusters/c-m-1":  "",
 		"https://kcp.test:6443/clusters/root:org/": "",
 	} {

@@ -49,9 +49,12 @@ func ReadCluster(cluster *unstructured.Unstructured) (Cluster, error) {
 	c.Facts.PodCIDRs = list("spec", "clusterNetwork", "pods", "cidrBlocks")
 	c.Facts.ServiceCIDRs = list("spec", "clusterNetwork", "services", "cidrBlocks")
 	c.Facts.ServiceDomain = text("spec", "clusterNetwork", "serviceDomain")
-	if host := text("spec", "controlPlaneEndpoint", "host"); host != "" {
-		c.Facts.ControlPlaneHosts = []string{host}
+	endpoint, _, _ := unstructured.NestedFieldNoCopy(cluster.Object, "spec", "controlPlaneEndpoint")
+	host, _, err := clusterapi.ReadEndpoint(endpoint)
+	if host != "" { // only the rest of it may be wrong
+		c.Facts.ControlPlaneHosts, err = []string{host}, nil
 	}
+	errs = append(errs, err)
 	if err := errors.Join(errs...); err != nil {
 		return c, fmt.Errorf("propagate: Cluster %s/%s: %w", c.Namespace, c.Name, err)
 	}

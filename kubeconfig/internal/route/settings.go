@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/url"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -15,6 +14,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/causewayproject/causeway/internal/hostport"
 	"github.com/causewayproject/causeway/kubeconfig/internal/entry"
 	"github.com/causewayproject/causeway/kubeconfig/internal/field"
 )
@@ -210,22 +210,11 @@ func loadFiles(current *entry.Current, inner *rest.Config) error {
 
 // checkServer looks at what client-go would quote in an error later.
 func checkServer(server string) error {
-	u, err := url.Parse(server)
-	switch {
-	case err != nil:
-		return errors.New("not a URL: want https://host:port")
-	case u.Scheme != "https" && u.Scheme != "http":
+	if !strings.Contains(server, "://") {
 		return errors.New("want a URL with a scheme: https://host:port")
-	case u.Hostname() == "":
-		return errors.New("the URL has no host: want https://host:port")
-	case u.User != nil:
-		return errors.New("the URL holds user info: credentials belong into the user entry")
-	case u.Port() != "":
-		if _, err := entry.ParsePort(u.Port()); err != nil {
-			return fmt.Errorf("the URL: %w", err)
-		}
 	}
-	return nil
+	_, err := hostport.ParseServer(server)
+	return err
 }
 
 // besideFile takes a relative path from the directory of the cluster's kubeconfig.

@@ -242,6 +242,9 @@ func (p *probing) strangerFinding(a *apiAnswer) finding {
 		return a.busyFinding()
 	case a.page || a.status/100 == 3:
 		what = "a web page"
+	case p.server.Scheme == "http":
+		return finding{fmt.Sprintf("no API server of Kubernetes answers at %s without TLS, but something else (%d)", p.report.Server, a.status),
+			"Write https:// in place of http:// in the kubeconfig's server: what answers may be the API server, which wants TLS, or a proxy, which wants CONNECT."}
 	}
 	return finding{fmt.Sprintf("no API server of Kubernetes answers at %s, but %s (%d)", p.report.Server, what, a.status),
 		"Correct server in the kubeconfig, path included; a login page or a gateway may be in front of the API server."}

@@ -167,6 +167,19 @@ func TestProbeKnowsAPIServers(t *testing.T) {
 	}
 }
 
+// An API server that speaks TLS answers 400 to a request without, a proxy for CONNECT 405.
+func TestProbeWithoutTLS(t *testing.T) {
+	for _, proxy := range []string{"", "http://" + script(t, nil, (&proxytest.HTTP{}).Handle)} {
+		config := newProbed(t, nil).config(t)
+		c := config.Clusters["c1"]
+		c.Server, c.ProxyURL = strings.Replace(c.Server, "https", "http", 1), proxy
+		for _, plain := range []bool{false, true} {
+			checkFailure(t, probe.Options{Plain: plain}.Run(probeContext(t), config), failure{probe.PhaseAuth,
+				"no API server of Kubernetes answers at " + c.Server + " without TLS", "Write https:// in place of http:// in the kubeconfig's server"})
+		}
+	}
+}
+
 // A server without TLS, below a path, and by HTTP/1.1 with an end after each
 // answer.
 func TestProbePlainHTTP(t *testing.T) {

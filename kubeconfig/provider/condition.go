@@ -105,8 +105,13 @@ func addSentence(message, more string) string {
 // routeVerdict turns the outcome of a route into a condition.
 func (p *planner) routeVerdict(o outcome) verdict {
 	v := probeVerdict(o.Result)
-	if local := p.base.localUser(); local != "" && (o.Report.OK() || v.reason == reasonOf(probe.PhaseAuth)) {
-		v.message = addSentence(v.message, "The probe asked without credentials: "+local+" names a program or a file, which is not used here")
+	if local, program := p.base.localUser(); local != "" && (o.Report.OK() || v.reason == reasonOf(probe.PhaseAuth)) {
+		v.message = addSentence(v.message, "The probe asked without credentials: "+local+" names a ")
+		if !program {
+			v.message += "file, which is not used here"
+		} else if v.message += "program, which Cluster API's controllers refuse, too: want a token, or client-certificate-data and client-key-data"; o.Report.OK() {
+			v.status, v.reason = metav1.ConditionFalse, reasonOf(probe.PhaseConfig)
+		}
 	}
 	if o.refused != "" {
 		v.message = addSentence(v.message, "Nor can programs that use package connect take the route: "+o.refused)

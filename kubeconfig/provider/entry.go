@@ -128,15 +128,15 @@ func parseDocument(data []byte) (*document, error) {
 	return d, nil
 }
 
-// localUser returns the field by which the user names a program or a file; empty without
-// one. It is what entry.LoadForeignRoute takes the credentials away for.
-func (d *document) localUser() string {
+// localUser returns the field by which the user names a program or a file, empty without
+// one, and whether it is a program. It is what entry.LoadForeignRoute takes the credentials away for.
+func (d *document) localUser() (field string, program bool) {
 	for _, key := range []string{"exec", "auth-provider", "tokenFile", "client-certificate", "client-key"} {
 		if n := yamledit.Child(d.user, key); n != nil && (n.Kind != yaml.ScalarNode || n.Value != "") {
-			return fmt.Sprintf("users[%.100q].%s", d.userName, key)
+			return fmt.Sprintf("users[%.100q].%s", d.userName, key), key == "exec" || key == "auth-provider"
 		}
 	}
-	return ""
+	return "", false
 }
 
 // scalarText returns the scalar under key; empty without one.

@@ -43,27 +43,47 @@ func (w *world) message(want string) {
 }
 
 // What a kubeconfig names is not used, and the condition says which field it is. The route is
-// kept, and is switched to if it works without.
+// kept, and is switched to if it works without. Cluster API's controllers refuse a program.
 func TestForeignKubeconfig(t *testing.T) {
-	for field, change := range map[string]func(*clientcmdapi.AuthInfo){
-		`users["u"].exec`: func(u *clientcmdapi.AuthInfo) {
-			u.Exec = &clientcmdapi.ExecConfig{APIVersion: "client.authentication.k8s.io/v1", Command: "aws", InteractiveMode: "Never"}
-		},
-		`users["u"].tokenFile`: func(u *clientcmdapi.AuthInfo) { u.TokenFile = "/run/token" },
+	command := &clientcmdapi.ExecConfig{APIVersion: "client.authentication.k8s.io/v1", Command: "aws", InteractiveMode: "Never"}
+	for name, test := range map[string]struct {
+		field  string
+		refuse bool // by Cluster API
+		change func(*clientcmdapi.AuthInfo)
+	}{
+		"a program":                {`users["u"].exec`, true, func(u *clientcmdapi.AuthInfo) { u.Exec = command }},
+		"a program beside a token": {`users["u"].exec`, true, func(u *clientcmdapi.AuthInfo) { u.Exec, u.Token = command, canary }},
+		"a provider": {`users["u"].auth-provider`, true, func(u *clientcmdapi.AuthInfo) {
+			u.AuthProvider = &clientcmdapi.AuthProviderConfig{Name: "oidc", Config: map[string]string{"id-token": canary}}
+		}},
+		"a provider without a name": {`users["u"].auth-provider`, true, func(u *clientcmdapi.AuthInfo) { u.AuthProvider = &clientcmdapi.AuthProviderConfig{} }},
+		"a token's file":            {`users["u"].tokenFile`, false, func(u *clientcmdapi.AuthInfo) { u.TokenFile = "/run/token" }},
 	} {
-		inBubble(t, field, func(t *testing.T, w *world) {
+		inBubble(t, name, func(t *testing.T, w *world) {
 			w.controlPlane()
-			w.edit(func(_ *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) { change(u) })
+			w.annotate("mode", "decorate")
+			w.settle()
+			w.condition(metav1.ConditionTrue, provider.ReasonReady)
+			w.edit(func(_ *clientcmdapi.Cluster, u *clientcmdapi.AuthInfo) { test.change(u) })
 			w.annotate("proxy-url", proxyA)
 			w.wait(10 * time.Minute)
 			w.proxy(proxyA)
-			w.condition(metav1.ConditionTrue, provider.ReasonReady)
-			w.message("The probe asked without credentials: " + field + " names a program or a file, which is not used here")
+			if test.refuse {
+				w.condition(metav1.ConditionFalse, "ConfigFailed")
+				w.message(test.field + " names a program, which Cluster API's controllers refuse, too: want a token, or client-certificate-data and client-key-data")
+			} else {
+				w.condition(metav1.ConditionTrue, provider.ReasonReady)
+				w.message("The probe asked without credentials: " + test.field + " names a file, which is not used here")
+			}
 			w.probe = func(*clientcmdapi.Cluster) error { return errors.New("auth: the API server wants credentials") }
 			w.wait(10 * time.Minute)
 			w.proxy(proxyA)
 			w.condition(metav1.ConditionFalse, "AuthFailed")
-			w.message(field)
+			w.message(test.field)
+			w.edit(func(*clientcmdapi.Cluster, *clientcmdapi.AuthInfo) {})
+			w.probe = down()
+			w.wait(10 * time.Minute)
+			w.condition(metav1.ConditionTrue, provider.ReasonReady)
 		})
 	}
 	extension := func(text string) runtime.Object {

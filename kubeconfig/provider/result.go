@@ -111,7 +111,7 @@ func (p *planner) routeHealth() (verdict, bool) {
 		return verdict{}, false
 	}
 	v, before := p.routeVerdict(result), cmp.Or(p.records.condition, p.cluster.Condition)
-	if v.status == metav1.ConditionFalse && result.Failures < failureThreshold && before != nil && before.Status == metav1.ConditionTrue {
+	if !result.Report.OK() && result.Failures < failureThreshold && before != nil && before.Status == metav1.ConditionTrue {
 		v = verdict{before.Status, before.Reason, before.Message}
 	}
 	return v, true

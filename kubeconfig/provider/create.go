@@ -47,7 +47,7 @@ func (p *planner) createSecret() {
 	p.acceptRoute(desired)
 	p.records.Inputs = p.inputs
 	p.writeRecords(s)
-	p.addEvent(corev1.EventTypeNormal, ReasonCreated, "made the Secret "+s.Name+"; the route is "+p.route.String())
+	p.addEvent(corev1.EventTypeNormal, ReasonCreated, "made the Secret "+s.Name+"; the route is "+desired.String())
 	p.action.Create = s
 }
 

@@ -185,3 +185,45 @@ func TestWriteFailed(t *testing.T) {
 		})
 	}
 }
+
+// What an Event or a condition says of the route is what was decided, and not what was asked for.
+func TestToldAsDecided(t *testing.T) {
+	for name, test := range map[string]struct {
+		settings func(*world)
+		reason   string
+		want     string
+	}{
+		"on the list of what is direct": {func(w *world) { w.config.Defaults.NoProxy = "192.0.2.0/24"; w.annotate("proxy-url", proxyA) }, provider.ReasonCreated, "the route is direct"},
+		"not on the list":               {func(w *world) { w.config.Defaults.NoProxy = "10.0.0.0/8"; w.annotate("proxy-url", proxyA) }, provider.ReasonCreated, "the route is " + proxyA},
+		"of a tunnel":                   {func(w *world) { w.cluster.Tunnel = true; w.ticket(canary) }, provider.ReasonCreated, `the route is tunnel to "clusters/c1" by http://gateway.test:3128`},
+		"another server": {func(w *world) {
+			w.controlPlane()
+			w.annotate("mode", "rewrite")
+			w.annotate("server", "tunnel.svc:6443")
+		}, provider.ReasonSwitched,
+			"the route is direct, to https://tunnel.svc:6443"},
+		"nothing configured": {func(w *world) {
+			w.controlPlane()
+			w.edit(func(c *clientcmdapi.Cluster, _ *clientcmdapi.AuthInfo) { c.ProxyURL = proxyB })
+			w.annotate("mode", "secondary")
+		},
+			provider.ReasonCreated, "the route is " + proxyB},
+		"probes off by a flag":       {func(w *world) { w.config.Defaults.NoProbe = true }, provider.ReasonNotProbed, "Config.Defaults.NoProbe: the probes are off"},
+		"probes off for a Namespace": {func(w *world) { w.cluster.NamespaceAnnotations[provider.AnnotationProbe] = "off" }, provider.ReasonNotProbed, "causewayproject.github.io/probe of the Namespace: the probes are off"},
+	} {
+		inBubble(t, name, func(t *testing.T, w *world) {
+			w.cluster.HasControlPlane = false
+			test.settings(w)
+			w.settle()
+			if c := w.cluster.Condition; c != nil {
+				w.events = append(w.events, provider.Event{Reason: c.Reason, Message: c.Message})
+			}
+			for _, e := range w.events {
+				if e.Reason == test.reason && strings.Contains(e.Message+".", test.want) {
+					return
+				}
+			}
+			t.Errorf("got %s, want %s: %s", toJSON(w.events), test.reason, test.want)
+		})
+	}
+}

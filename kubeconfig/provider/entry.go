@@ -38,6 +38,20 @@ type route struct {
 	Endpoint string `json:"endpoint,omitempty"`
 }
 
+// String says where the route leads, without its secrets.
+func (r route) String() string {
+	var e entry.Extension
+	_ = json.Unmarshal(r.Extension, &e) // one of a newer version says nothing here
+	text := kubeconfig.Route{ProxyURL: r.ProxyURL}.String()
+	if e.Gateway != nil {
+		text = kubeconfig.Tunnel{Gateway: r.ProxyURL, Cluster: e.Gateway.Cluster}.String()
+	}
+	if r.Natural != "" {
+		text += ", to " + r.Server
+	}
+	return text
+}
+
 // sameEntry compares the fields that the entry has.
 func (r route) sameEntry(o route) bool {
 	return r.Server == o.Server && r.ProxyURL == o.ProxyURL && r.TLSServerName == o.TLSServerName && bytes.Equal(r.Extension, o.Extension)

@@ -104,7 +104,7 @@ func (p *planner) resultInUse() (outcome, bool) {
 // probed. One failure does not make it False.
 func (p *planner) routeHealth() (verdict, bool) {
 	if p.settings.NoProbe {
-		return verdict{metav1.ConditionUnknown, ReasonNotProbed, "the annotation " + AnnotationProbe + " is off"}, true
+		return verdict{metav1.ConditionUnknown, ReasonNotProbed, p.settings.layers.errorf(AnnotationProbe, "the probes are off").Error()}, true
 	}
 	result, ok := p.resultInUse()
 	if !ok {

@@ -83,7 +83,7 @@ const whereDefaults = "Config.Defaults"
 var settingFields = map[string]string{
 	AnnotationMode: "Mode", AnnotationProxyURL: "ProxyURL", AnnotationGateway: "Gateway", AnnotationTunnelCluster: "TunnelCluster",
 	AnnotationRouteSecret: "RouteSecret", AnnotationNoProxy: "NoProxy",
-	AnnotationTLSServerName: "TLSServerName", AnnotationServer: "Server", AnnotationSecondary: "SecondaryName", AnnotationGrace: "Grace",
+	AnnotationTLSServerName: "TLSServerName", AnnotationServer: "Server", AnnotationSecondary: "SecondaryName", AnnotationGrace: "Grace", AnnotationProbe: "NoProbe",
 }
 
 // Error names the annotation and where it stands, or the field of Config.Defaults, and says
@@ -325,6 +325,9 @@ func (l layers) errorf(annotation, format string, args ...any) error {
 }
 
 func (l layers) wrapError(annotation string, err error) error {
+	if annotation == AnnotationGateway && l.findLayer(annotation) == len(l) {
+		annotation = AnnotationRouteSecret // whose Secret names it
+	}
 	e := &SettingError{Annotation: annotation, Where: "Cluster", Err: err}
 	if i := l.findLayer(annotation); i < len(l) {
 		e.Where = l[i].where

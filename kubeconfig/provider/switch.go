@@ -120,7 +120,7 @@ func (p *planner) recordSwitch(r, desired route, probed bool) {
 	if p.records.Failed != routeDigest(desired) {
 		p.records.Failed, p.records.Failures, p.records.RetryAt = "", 0, time.Time{}
 	}
-	message := "the route is " + p.route.String()
+	message := "the route is " + desired.String()
 	if probed {
 		message += ", and passed the probe"
 	}

@@ -150,7 +150,7 @@ func TestTunnelServer(t *testing.T) {
 			w.settle()
 			if want == "" {
 				w.condition(metav1.ConditionFalse, provider.ReasonInvalidSettings)
-				if got := w.cluster.Condition.Message; !strings.Contains(got, "a server with a path needs a proxy-url") {
+				if got := w.cluster.Condition.Message; !strings.Contains(got, "route-secret of the Cluster: ") || !strings.Contains(got, "a server with a path needs a proxy-url") {
 					t.Errorf("got %q", got)
 				}
 				return

@@ -92,6 +92,7 @@ func (m *management) settingNotes(ctx context.Context, cluster *unstructured.Uns
 		addSettings(settings, namespace.GetAnnotations(), "the Namespace")
 	}
 	addSettings(settings, cluster.GetAnnotations(), "the Cluster")
+	m.keepDecisive(settings, cluster, namespace)
 	var notes []string
 	for _, key := range slices.Sorted(maps.Keys(settings)) {
 		notes = append(notes, settings[key])
@@ -103,6 +104,23 @@ func (m *management) settingNotes(ctx context.Context, cluster *unstructured.Uns
 		notes = []string{"No annotation of the Cluster or its Namespace is about the route: the provider's flags decide."}
 	}
 	return notes
+}
+
+// keepDecisive leaves out what something nearer to the Cluster overrules, and adds what its label says.
+func (m *management) keepDecisive(settings map[string]string, cluster, namespace *unstructured.Unstructured) {
+	c, _ := provider.ReadCluster(cluster, nil) // the endpoint decides nothing here
+	if namespace != nil {
+		c.NamespaceAnnotations = namespace.GetAnnotations()
+	}
+	s, _ := provider.Resolve(c, provider.Config{}) // the condition has the error
+	for short, value := range map[string]string{"proxy-url": s.ProxyURL, "gateway": s.Gateway, "route-secret": s.RouteSecret, "no-proxy": s.NoProxy} {
+		if value == "" {
+			delete(settings, short)
+		}
+	}
+	if name := m.name + provider.SuffixTunnelRoute; c.Tunnel && s.RouteSecret == m.namespace+"/"+name {
+		settings["route-secret"] = fmt.Sprintf("The label %s is %q: the route is that of the Secret %s.", provider.LabelTunnel, "true", name)
+	}
 }
 
 func addSettings(to, annotations map[string]string, of string) {

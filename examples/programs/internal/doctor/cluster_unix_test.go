@@ -22,10 +22,16 @@ import (
 // newManagementCluster has the Cluster org/prod, and its Secret with this kubeconfig.
 func newManagementCluster(t *testing.T, kubeconfig string) *cluster {
 	t.Helper()
+	return newAnnotatedCluster(t, kubeconfig, map[string]any{"annotations": map[string]string{"causewayproject.github.io/proxy-url": "http://user:canary@proxy:3128"}}, nil)
+}
+
+// newAnnotatedCluster is newManagementCluster with the metadata of the Cluster and its Namespace.
+func newAnnotatedCluster(t *testing.T, kubeconfig string, ofCluster, ofNamespace map[string]any) *cluster {
+	t.Helper()
+	ofCluster["namespace"], ofCluster["name"] = "org", "prod"
 	objects := map[string]any{
-		"/apis/cluster.x-k8s.io/v1beta2/namespaces/org/clusters/prod": map[string]any{"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster",
-			"metadata": map[string]any{"annotations": map[string]string{"causewayproject.github.io/proxy-url": "http://user:canary@proxy:3128"}}},
-		"/api/v1/namespaces/org": map[string]any{"apiVersion": "v1", "kind": "Namespace"},
+		"/apis/cluster.x-k8s.io/v1beta2/namespaces/org/clusters/prod": map[string]any{"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster", "metadata": ofCluster},
+		"/api/v1/namespaces/org": map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": ofNamespace},
 		"/api/v1/namespaces/org/secrets/prod-kubeconfig": map[string]any{
 			"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{"namespace": "org", "name": "prod-kubeconfig"},
 			"data": map[string][]byte{"value": []byte(kubeconfig)},
@@ -46,6 +52,40 @@ func newManagementCluster(t *testing.T, kubeconfig string) *cluster {
 	c.config.Contexts["management"] = &clientcmdapi.Context{Cluster: "management"}
 	c.config.CurrentContext = "management"
 	return c
+}
+
+// The notes say what decides the route.
+func TestSettingNotes(t *testing.T) {
+	annotations := func(pairs ...string) map[string]any {
+		m := map[string]string{}
+		for i := 0; i < len(pairs); i += 2 {
+			m["causewayproject.github.io/"+pairs[i]] = pairs[i+1]
+		}
+		return map[string]any{"annotations": m}
+	}
+	labelled := func(m map[string]any) map[string]any {
+		m["labels"] = map[string]string{"causewayproject.github.io/tunnel": "true"}
+		return m
+	}
+	const label = `The label causewayproject.github.io/tunnel is "true": the route is that of the Secret prod-tunnel-route.`
+	for _, test := range []struct {
+		name               string
+		cluster, namespace map[string]any
+		want, not          string
+	}{
+		{"nothing", annotations(), nil, "the provider's flags decide", "label"},
+		{"the label", labelled(annotations()), nil, label, "flags decide"},
+		{"the label, and a Namespace with a proxy", labelled(annotations()), annotations("proxy-url", "http://p:1", "no-proxy", "*"), label, "http://p:1"},
+		{"the label, and a proxy of its own", labelled(annotations("proxy-url", "http://p:1")), nil, `proxy-url is "http://p:1", by an annotation of the Cluster.`, "is that of the Secret"},
+		{"a gateway before the Namespace's proxy", annotations("gateway", "http://gw:1"), annotations("proxy-url", "http://p:1"), `gateway is "http://gw:1"`, "http://p:1"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			out, _ := doctor(t, "--kubeconfig", newAnnotatedCluster(t, "", test.cluster, test.namespace).file(t), "--capi-cluster", "org/prod")
+			if text := strings.Join(strings.Fields(out), " "); !strings.Contains(text, test.want) || strings.Contains(text, test.not) {
+				t.Errorf("got\n%s\nwant %q in it, and not %q", out, test.want, test.not)
+			}
+		})
+	}
 }
 
 // What a Secret names is not run, opened or timed; what one's own kubeconfig names is, and does

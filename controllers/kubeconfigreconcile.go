@@ -6,10 +6,12 @@ import (
 	"errors"
 	"maps"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -56,6 +58,9 @@ func (k *kubeconfigRun) Reconcile(ctx context.Context, request reconcile.Request
 		return reconcile.Result{}, err
 	}
 	action, err := k.plan(cluster, secrets, config)
+	if err == nil && k.findUnlabelled(ctx, key, &secrets, action.Condition) {
+		action, err = k.plan(cluster, secrets, config)
+	}
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -121,6 +126,37 @@ func (k *kubeconfigRun) readSecrets(ctx context.Context, key types.NamespacedNam
 		k.state.change(key, func(c *clusterState) { c.sole = s.SoleUser })
 	}
 	return s, errors.Join(errs[:]...)
+}
+
+// findUnlabelled notes which of the Secrets that a condition is about are there and in no cache, since
+// they lack a label. It reports whether there are any.
+func (k *kubeconfigRun) findUnlabelled(ctx context.Context, key types.NamespacedName, secrets *provider.Secrets, c *metav1.Condition) bool {
+	if c == nil || !slices.Contains([]string{provider.ReasonNoCA, provider.ReasonNoSecret, provider.ReasonInvalidSettings}, c.Reason) {
+		return false
+	}
+	var route types.NamespacedName
+	k.state.change(key, func(c *clusterState) { route = c.route })
+	for _, s := range []struct {
+		found *corev1.Secret
+		name  types.NamespacedName
+		label string
+	}{
+		{secrets.Kubeconfig, types.NamespacedName{Namespace: key.Namespace, Name: key.Name + "-kubeconfig"}, kubeconfig.ClusterNameLabel},
+		{secrets.CA, types.NamespacedName{Namespace: key.Namespace, Name: key.Name + "-ca"}, kubeconfig.ClusterNameLabel},
+		{secrets.Route, route, provider.LabelRoute},
+	} {
+		if s.found != nil || !strings.Contains(c.Message, s.name.Name) {
+			continue
+		}
+		live, err := getObject(ctx, k.mgr.GetAPIReader(), s.name, secretMetadata())
+		if err != nil || live == nil {
+			continue // the right to read it may be missing
+		}
+		if _, labelled := live.Labels[s.label]; !labelled {
+			secrets.Unlabelled = append(secrets.Unlabelled, s.name.String())
+		}
+	}
+	return len(secrets.Unlabelled) > 0
 }
 
 // isSoleUser reports whether no other Cluster of the namespace uses the Secret. It asks the

@@ -4,11 +4,13 @@ import (
 	"encoding/base64"
 	"fmt"
 	"maps"
+	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/causewayproject/causeway/internal/test/apitest"
+	"github.com/causewayproject/causeway/kubeconfig"
 	"github.com/causewayproject/causeway/kubeconfig/provider"
 )
 
@@ -114,6 +116,51 @@ func TestChanges(t *testing.T) {
 			b.Until(t, "the change", func() bool {
 				return b.has(kubeconfigOf("a", "one"), tt.want)() && b.counted(b.plans, "a/one") > plans
 			})
+		})
+	}
+}
+
+// A Secret that is there and that no cache has, since it lacks a label, is not told of as missing.
+func TestUnlabelledTold(t *testing.T) {
+	const own = " is there, and lacks the label cluster.x-k8s.io/cluster-name=one: set it"
+	secret := func(name, key string) map[string]any {
+		return map[string]any{"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{"namespace": "a", "name": name},
+			"data": map[string]any{key: base64.StdEncoding.EncodeToString([]byte("x"))}}
+	}
+	for _, test := range []struct {
+		name        string
+		annotations map[string]any
+		tunnel      bool
+		secret      map[string]any
+		label       string
+		want, then  string
+	}{
+		{"the CA", map[string]any{provider.AnnotationMode: "own"}, false, secret("one-ca", "tls.crt"), kubeconfig.ClusterNameLabel, "the Secret one-ca" + own, "lacks tls.crt or tls.key"},
+		{"the kubeconfig", route("p1:1"), false, secret("one-kubeconfig", "value"), kubeconfig.ClusterNameLabel, "the Secret one-kubeconfig" + own, "one-kubeconfig: the kubeconfig"},
+		{"the Secret of a route", map[string]any{provider.AnnotationRouteSecret: "first"}, false, secret("first", provider.KeyPassword), provider.LabelRoute,
+			"the Secret a/first is there, and lacks the label " + provider.LabelRoute + ": set it", "a/first has no key proxy-url or gateway"},
+		{"the Secret of a tunnel", nil, true, secret("one-tunnel-route", provider.KeyPassword), provider.LabelRoute,
+			"the Secret a/one-tunnel-route is there, and lacks the label " + provider.LabelRoute + ": set it", "a/one-tunnel-route has no key proxy-url or gateway"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			b := plannedBed(t)
+			object := cluster("a", "one", test.annotations)
+			if test.tunnel {
+				object["metadata"].(map[string]any)["labels"] = map[string]any{provider.LabelTunnel: "true"}
+			}
+			b.Set("secrets", test.secret)
+			b.Set("clusters", object)
+			says := func(text string) func() bool {
+				return func() bool {
+					return strings.Contains(fmt.Sprint(b.Get(apitest.Named("clusters", "a", "one")).Object["status"]), text)
+				}
+			}
+			b.run(t)
+			b.Until(t, test.want, says(test.want))
+			b.Change(apitest.Named("secrets", "a", test.secret["metadata"].(map[string]any)["name"].(string)), func(u *unstructured.Unstructured) {
+				u.SetLabels(map[string]string{test.label: "one"})
+			})
+			b.Until(t, test.then, says(test.then))
 		})
 	}
 }

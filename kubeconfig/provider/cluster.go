@@ -50,6 +50,9 @@ type Secrets struct {
 	// Settings name it. Then a Secret made for an earlier version, which doesn't say what proxy
 	// it is for, is still used, with the reason ReasonSecretUnbound. False is safe.
 	SoleUser bool
+	// Unlabelled are those, as namespace/name, that are nil here, and are there without the label by
+	// which such Secrets are found. Conditions say so; nothing else depends on it.
+	Unlabelled []string
 }
 
 // ReadCluster reads a Cluster of cluster.x-k8s.io/v1beta2 or v1beta1, and of its

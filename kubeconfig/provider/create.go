@@ -3,6 +3,8 @@ package provider
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -25,7 +27,7 @@ func (p *planner) createSecret() {
 		p.setCondition(notReady(ReasonNoControlPlane, "spec.topology is set, and there is no spec.controlPlaneRef yet: its control plane makes the Secret "+p.cluster.Name+kubeconfigSuffix))
 		return
 	case p.settings.Mode == Decorate || p.settings.Mode == Rewrite:
-		p.setCondition(notReady(ReasonNoSecret, "the control plane has not made the Secret "+p.cluster.Name+kubeconfigSuffix+" yet"))
+		p.setCondition(notReady(ReasonNoSecret, p.missingSecret(p.cluster.Name+kubeconfigSuffix, kubeconfig.ClusterNameLabel+"="+p.cluster.Name, "the control plane has not made the Secret "+p.cluster.Name+kubeconfigSuffix+" yet")))
 		return
 	case p.refuseName():
 		return
@@ -77,6 +79,19 @@ func (p *planner) refuseName() bool {
 	return true
 }
 
+// missingSecret returns what to tell of a Secret that was not found: otherwise, unless it is there and
+// lacks the label.
+func (p *planner) missingSecret(name, label, otherwise string) string {
+	full := name
+	if !strings.Contains(name, "/") {
+		full = p.cluster.Namespace + "/" + name
+	}
+	if slices.Contains(p.secrets.Unlabelled, full) {
+		return "the Secret " + name + " is there, and lacks the label " + label + ": set it"
+	}
+	return otherwise
+}
+
 func (p *planner) newSecret(value []byte) *corev1.Secret {
 	name := p.cluster.Name + kubeconfigSuffix
 	if p.settings.Mode == Secondary {
@@ -102,7 +117,7 @@ func (p *planner) buildBase() bool {
 	case p.lacksEndpoint():
 		return false
 	case p.secrets.CA == nil:
-		p.setCondition(notReady(ReasonNoCA, fmt.Sprintf("there is no Secret %s with the label %s: provide it with tls.crt and tls.key, the cluster's CA", name, kubeconfig.ClusterNameLabel)))
+		p.setCondition(notReady(ReasonNoCA, p.missingSecret(name, kubeconfig.ClusterNameLabel+"="+p.cluster.Name, "there is no Secret "+name+" with the label "+kubeconfig.ClusterNameLabel+": provide it with tls.crt and tls.key, the cluster's CA")))
 		return false
 	case len(cert) == 0 || len(key) == 0:
 		p.setCondition(notReady(ReasonNoCA, fmt.Sprintf("the Secret %s lacks tls.crt or tls.key, without which no credentials can be made: provide both, or the Secret %s", name, p.cluster.Name+kubeconfigSuffix)))

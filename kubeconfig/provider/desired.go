@@ -34,11 +34,12 @@ func (p *planner) readRoute() (kubeconfig.Route, error) {
 	if s.RouteSecret == "" {
 		return p.proxyRoute(s.ProxyURL, nil)
 	}
-	if _, tunneled := p.cluster.routeAnnotations(); secret == nil && tunneled {
-		return kubeconfig.Route{}, fmt.Errorf("%w: there is no Secret %s with the label %s", errNoTicket, s.RouteSecret, LabelRoute)
-	}
 	if secret == nil {
-		return kubeconfig.Route{}, s.layers.errorf(AnnotationRouteSecret, "there is no Secret %s with the label %s", s.RouteSecret, LabelRoute)
+		missing := p.missingSecret(s.RouteSecret, LabelRoute, fmt.Sprintf("there is no Secret %s with the label %s", s.RouteSecret, LabelRoute))
+		if _, tunneled := p.cluster.routeAnnotations(); tunneled {
+			return kubeconfig.Route{}, fmt.Errorf("%w: %s", errNoTicket, missing)
+		}
+		return kubeconfig.Route{}, s.layers.errorf(AnnotationRouteSecret, "%s", missing)
 	}
 	if _, ok := secret.Labels[LabelRoute]; !ok {
 		return kubeconfig.Route{}, s.layers.errorf(AnnotationRouteSecret, "the Secret %s lacks the label %s, without which it is not for routes", s.RouteSecret, LabelRoute)

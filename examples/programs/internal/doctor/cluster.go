@@ -14,9 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/causewayproject/causeway/examples/programs/internal/restconfig"
 	"github.com/causewayproject/causeway/internal/clusterapi"
 	"github.com/causewayproject/causeway/internal/printable"
 	"github.com/causewayproject/causeway/kubeconfig"
@@ -40,7 +40,7 @@ type management struct {
 func newManagement(config *clientcmdapi.Config, cluster string) (*management, error) {
 	m := &management{}
 	m.namespace, m.name, _ = strings.Cut(cluster, "/")
-	rest, err := clientcmd.NewDefaultClientConfig(*config, nil).ClientConfig()
+	rest, err := restconfig.FromConfig(config)
 	if err == nil {
 		m.client, err = dynamic.NewForConfig(rest)
 	}

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -357,5 +358,26 @@ func TestNotes(t *testing.T) {
 				t.Errorf("got %q, want %q", got, test.want)
 			}
 		})
+	}
+}
+
+// A person's own kubeconfig may log in by client-go's plugins.
+func TestAuthProvider(t *testing.T) {
+	token := func(expires string) string {
+		encode := base64.RawURLEncoding.EncodeToString
+		return encode([]byte(`{"alg":"none"}`)) + "." + encode([]byte(`{"exp":`+expires+`}`)) + ".x"
+	}
+	for expires, want := range map[string]string{
+		"9999999999": "the API server does not accept what the plugin oidc gives (401)",
+		"1":          "the auth provider oidc gives no credentials: No valid id-token, and cannot refresh without refresh-token",
+	} {
+		c := newCluster(t)
+		c.config.AuthInfos["admin"] = &clientcmdapi.AuthInfo{AuthProvider: &clientcmdapi.AuthProviderConfig{Name: "oidc", Config: map[string]string{
+			"idp-issuer-url": "https://issuer.test/" + expires, "client-id": "kubectl", "id-token": token(expires),
+		}}}
+		out, err := doctor(t, "--kubeconfig", c.file(t))
+		if text := strings.Join(strings.Fields(out), " "); !strings.Contains(text, want) || !errors.Is(err, cli.Status(statusForbidden)) {
+			t.Errorf("got %v\n%s\nwant %q", err, out, want)
+		}
 	}
 }

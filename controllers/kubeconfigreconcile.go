@@ -134,26 +134,21 @@ func (k *kubeconfigRun) findUnlabelled(ctx context.Context, key types.Namespaced
 	if c == nil || !slices.Contains([]string{provider.ReasonNoCA, provider.ReasonNoSecret, provider.ReasonInvalidSettings}, c.Reason) {
 		return false
 	}
-	var route types.NamespacedName
-	k.state.change(key, func(c *clusterState) { route = c.route })
-	for _, s := range []struct {
-		found *corev1.Secret
-		name  types.NamespacedName
-		label string
-	}{
-		{secrets.Kubeconfig, types.NamespacedName{Namespace: key.Namespace, Name: key.Name + "-kubeconfig"}, kubeconfig.ClusterNameLabel},
-		{secrets.CA, types.NamespacedName{Namespace: key.Namespace, Name: key.Name + "-ca"}, kubeconfig.ClusterNameLabel},
-		{secrets.Route, route, provider.LabelRoute},
-	} {
-		if s.found != nil || !strings.Contains(c.Message, s.name.Name) {
+	labels := map[types.NamespacedName]string{
+		{Namespace: key.Namespace, Name: key.Name + "-kubeconfig"}: kubeconfig.ClusterNameLabel,
+		{Namespace: key.Namespace, Name: key.Name + "-ca"}:         kubeconfig.ClusterNameLabel,
+	}
+	k.state.change(key, func(c *clusterState) { labels[c.route] = provider.LabelRoute })
+	for name, label := range labels {
+		if name.Name == "" || !strings.Contains(c.Message, name.Name) {
 			continue
 		}
-		live, err := getObject(ctx, k.mgr.GetAPIReader(), s.name, secretMetadata())
+		live, err := getObject(ctx, k.mgr.GetAPIReader(), name, secretMetadata())
 		if err != nil || live == nil {
 			continue // the right to read it may be missing
 		}
-		if _, labelled := live.Labels[s.label]; !labelled {
-			secrets.Unlabelled = append(secrets.Unlabelled, s.name.String())
+		if _, labelled := live.Labels[label]; !labelled {
+			secrets.Unlabelled = append(secrets.Unlabelled, name.String())
 		}
 	}
 	return len(secrets.Unlabelled) > 0

@@ -135,8 +135,8 @@ func TestUnlabelledTold(t *testing.T) {
 		label       string
 		want, then  string
 	}{
-		{"the CA", map[string]any{provider.AnnotationMode: "own"}, false, secret("one-ca", "tls.crt"), kubeconfig.ClusterNameLabel, "the Secret one-ca" + own, "lacks tls.crt or tls.key"},
-		{"the kubeconfig", route("p1:1"), false, secret("one-kubeconfig", "value"), kubeconfig.ClusterNameLabel, "the Secret one-kubeconfig" + own, "one-kubeconfig: the kubeconfig"},
+		{"the CA", map[string]any{provider.AnnotationMode: "own"}, false, secret("one-ca", "tls.crt"), kubeconfig.ClusterNameLabel, "the Secret a/one-ca" + own, "lacks tls.crt or tls.key"},
+		{"the kubeconfig", route("p1:1"), false, secret("one-kubeconfig", "value"), kubeconfig.ClusterNameLabel, "the Secret a/one-kubeconfig" + own, "one-kubeconfig: the kubeconfig"},
 		{"the Secret of a route", map[string]any{provider.AnnotationRouteSecret: "first"}, false, secret("first", provider.KeyPassword), provider.LabelRoute,
 			"the Secret a/first is there, and lacks the label " + provider.LabelRoute + ": set it", "a/first has no key proxy-url or gateway"},
 		{"the Secret of a tunnel", nil, true, secret("one-tunnel-route", provider.KeyPassword), provider.LabelRoute,

@@ -2,7 +2,6 @@ package kubeconfig
 
 import (
 	"errors"
-	"net/http"
 
 	"github.com/causewayproject/causeway/dialer"
 	"github.com/causewayproject/causeway/kubeconfig/internal/entry"
@@ -142,7 +141,7 @@ func (r Route) checkHeader(proxy string) error {
 	case err != nil:
 	case u.Scheme == "socks5":
 		return errors.New("is for an http or https proxy: SOCKS5 has no header")
-	case u.User != nil && hasHeader(r.Header, "Proxy-Authorization"):
+	case u.User != nil && field.HasHeader(r.Header, "Proxy-Authorization"):
 		return errors.New("holds Proxy-Authorization, and there are a user and a password for the proxy; want one of them")
 	}
 	return nil
@@ -160,13 +159,4 @@ func (r Route) checkProxyTLS(proxy string) error {
 		return field.Errorf(path, "is for an https proxy, not for %s", u.Scheme)
 	}
 	return r.ProxyTLS.extension().Check(path, entry.GoNames)
-}
-
-func hasHeader(header map[string][]string, name string) bool {
-	for other := range header {
-		if http.CanonicalHeaderKey(other) == name {
-			return true
-		}
-	}
-	return false
 }

@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/causewayproject/causeway/internal/clusterapi"
-	"github.com/causewayproject/causeway/internal/hostport"
 	"github.com/causewayproject/causeway/kubeconfig"
 	"github.com/causewayproject/causeway/kubeconfig/internal/field"
 )
@@ -173,12 +172,6 @@ func serverAddress(server string) string {
 		return ""
 	}
 	return strings.ToLower(e.String())
-}
-
-// hasPath reports whether a kubeconfig's server is more than an address.
-func hasPath(server string) bool {
-	u, err := hostport.ParseServer(server)
-	return err == nil && u.Path != ""
 }
 
 const (

@@ -55,19 +55,15 @@ const keptMessage = "No annotation or flag names the route any more, and the las
 
 // reasonOf returns the phase in the form of a condition's reason.
 func reasonOf(phase probe.Phase) string {
-	switch phase {
-	case probe.PhaseDNS:
-		return "DNSFailed"
-	case probe.PhaseTCP:
-		return "TCPFailed"
-	case probe.PhaseTLS:
-		return "TLSFailed"
-	}
-	var b strings.Builder
+	reason := ""
 	for word := range strings.FieldsSeq(string(phase)) {
-		b.WriteString(strings.ToUpper(word[:1]) + word[1:])
+		capitals := 1
+		if len(word) == 3 { // DNS, TCP, TLS
+			capitals = 3
+		}
+		reason += strings.ToUpper(word[:capitals]) + word[capitals:]
 	}
-	return strings.Replace(b.String(), "Tls", "TLS", 1) + "Failed"
+	return reason + "Failed"
 }
 
 // verdict is a condition without its time.

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -27,7 +26,7 @@ func (p *planner) createSecret() {
 		p.setCondition(notReady(ReasonNoControlPlane, "spec.topology is set, and there is no spec.controlPlaneRef yet: its control plane makes the Secret "+p.cluster.Name+kubeconfigSuffix))
 		return
 	case p.settings.Mode == Decorate || p.settings.Mode == Rewrite:
-		p.setCondition(notReady(ReasonNoSecret, p.missingSecret(p.cluster.Name+kubeconfigSuffix, kubeconfig.ClusterNameLabel+"="+p.cluster.Name, "the control plane has not made the Secret "+p.cluster.Name+kubeconfigSuffix+" yet")))
+		p.setCondition(notReady(ReasonNoSecret, p.missingSecret(p.cluster.Namespace+"/"+p.cluster.Name+kubeconfigSuffix, kubeconfig.ClusterNameLabel+"="+p.cluster.Name, "the control plane has not made the Secret "+p.cluster.Name+kubeconfigSuffix+" yet")))
 		return
 	case p.refuseName():
 		return
@@ -82,11 +81,7 @@ func (p *planner) refuseName() bool {
 // missingSecret returns what to tell of a Secret that was not found: otherwise, unless it is there and
 // lacks the label.
 func (p *planner) missingSecret(name, label, otherwise string) string {
-	full := name
-	if !strings.Contains(name, "/") {
-		full = p.cluster.Namespace + "/" + name
-	}
-	if slices.Contains(p.secrets.Unlabelled, full) {
+	if slices.Contains(p.secrets.Unlabelled, name) {
 		return "the Secret " + name + " is there, and lacks the label " + label + ": set it"
 	}
 	return otherwise
@@ -117,7 +112,7 @@ func (p *planner) buildBase() bool {
 	case p.lacksEndpoint():
 		return false
 	case p.secrets.CA == nil:
-		p.setCondition(notReady(ReasonNoCA, p.missingSecret(name, kubeconfig.ClusterNameLabel+"="+p.cluster.Name, "there is no Secret "+name+" with the label "+kubeconfig.ClusterNameLabel+": provide it with tls.crt and tls.key, the cluster's CA")))
+		p.setCondition(notReady(ReasonNoCA, p.missingSecret(p.cluster.Namespace+"/"+name, kubeconfig.ClusterNameLabel+"="+p.cluster.Name, "there is no Secret "+name+" with the label "+kubeconfig.ClusterNameLabel+": provide it with tls.crt and tls.key, the cluster's CA")))
 		return false
 	case len(cert) == 0 || len(key) == 0:
 		p.setCondition(notReady(ReasonNoCA, fmt.Sprintf("the Secret %s lacks tls.crt or tls.key, without which no credentials can be made: provide both, or the Secret %s", name, p.cluster.Name+kubeconfigSuffix)))

@@ -214,23 +214,23 @@ func (p *planner) originalRoute() route {
 func (p *planner) mergeSpec(natural string) (*kubeconfig.Spec, error) {
 	s := p.settings
 	spec := &kubeconfig.Spec{Name: p.cluster.Name, TLSServerName: s.TLSServerName, Route: p.route}
-	server := natural
+	at, err := hostport.ParseServer(natural)
+	hasPath := err == nil && at.Path != ""
 	if s.Mode == Rewrite {
 		spec.Endpoint, _ = parseServer(s.Server) // resolveSettings has checked it
-		server = serverScheme + spec.Endpoint.String()
+		at, err = hostport.ParseServer(spec.Endpoint.String())
 		spec.TLSServerName = cmp.Or(spec.TLSServerName, defaultServer)
 	}
 	proxied := p.route.ProxyURL != "" || p.route.Tunnel != nil
-	at, err := hostport.ParseServer(server)
 	if err == nil && proxied && s.NoProxy != "" && noproxy.Parse(s.NoProxy).Bypass(at.Hostname(), at.Port()) {
 		spec.Route = kubeconfig.Route{Direct: true}
 	}
 	p.direct = spec.Route.Direct
 	switch {
-	case s.Mode == Rewrite && hasPath(natural):
+	case s.Mode == Rewrite && hasPath:
 		return nil, s.layers.errorf(AnnotationServer, "takes the place of the kubeconfig's server, which has a path that would be lost: want another mode than rewrite")
 	case spec.Route.Tunnel != nil && s.Mode != Rewrite:
-		e, err := parseServer(server)
+		e, err := parseServer(natural)
 		if err != nil {
 			return nil, s.layers.errorf(AnnotationGateway, "the kubeconfig's server %w, for the tunnel's agent to dial; a server with a path needs a proxy-url", err)
 		}

@@ -3,7 +3,6 @@ package provider
 import (
 	"bytes"
 	"crypto/x509"
-	"encoding/pem"
 	"fmt"
 	"slices"
 	"time"
@@ -83,17 +82,8 @@ func (p *planner) identityChange() identity {
 // parseCertificates skips blocks that it can't parse or use, and those beyond
 // field.MaxCertificates. Other code reports them.
 func parseCertificates(data []byte) []*x509.Certificate {
-	var certs []*x509.Certificate
-	for range field.MaxCertificates {
-		var block *pem.Block
-		if block, data = pem.Decode(data); block == nil {
-			break
-		}
-		if cert, err := x509.ParseCertificate(block.Bytes); err == nil && keypair.CheckPublic(cert.PublicKey) == nil {
-			certs = append(certs, cert)
-		}
-	}
-	return certs
+	certs := field.FindCertificates(data)
+	return slices.DeleteFunc(certs[:min(len(certs), field.MaxCertificates)], func(c *x509.Certificate) bool { return keypair.CheckPublic(c.PublicKey) != nil })
 }
 
 // findIssuer returns the certificate that signed cert; of several, the one that

@@ -110,3 +110,13 @@ func CheckHeader(header map[string][]string) error {
 	}
 	return nil
 }
+
+// HasHeader reports whether the header has the name, in any spelling.
+func HasHeader(header map[string][]string, name string) bool {
+	for other := range header {
+		if strings.EqualFold(other, name) {
+			return true
+		}
+	}
+	return false
+}

@@ -15,7 +15,6 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
@@ -107,19 +106,8 @@ func (r *Route) Credentials(wrap func(dialer.Dialer) DialFunc) (*transport.Confi
 
 // HasLogin reports whether the kubeconfig has credentials for the proxy.
 func (r *Route) HasLogin() bool {
-	if r.Proxy != nil && r.Proxy.User != nil {
-		return true
-	}
 	e := r.Settings.extension
-	if e == nil {
-		return false
-	}
-	for name := range e.Header {
-		if strings.EqualFold(name, "Proxy-Authorization") {
-			return true
-		}
-	}
-	return false
+	return r.Proxy != nil && r.Proxy.User != nil || e != nil && field.HasHeader(e.Header, "Proxy-Authorization")
 }
 
 // Install makes t, which dials by the route, try the endpoints until a TLS

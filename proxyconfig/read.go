@@ -21,14 +21,22 @@ import (
 //	cluster.proxy.http, .https, .noProxy        as charts of today read them
 //	cluster.proxy.httpProxy, .httpsProxy        those of Giant Swarm's RFC
 //	proxy.*                                     all of them, without cluster
+//	global.connectivity.proxy.*                 the same, as chart cluster 8 reads them
 //	http_proxy, https_proxy, no_proxy           those of cert-manager-app 3
 //	env: of HTTP_PROXY, HTTPS_PROXY, NO_PROXY   those of external-dns-app; either case
 //
-// Places that disagree are an error, and so are a key that is there twice, a second
-// document in one text, and what is not valid: a [*FieldError] which names the key,
-// and holds no value.
+// A section with enabled: false sets nothing. Places that disagree are an error, and so are
+// a key that is there twice, a second document in one text, and what is not valid: a
+// [*FieldError] which names the key, and holds no value.
 func ReadValues(documents ...[]byte) (Config, error) {
-	var found [3]setting
+	o, err := ReadOverride(documents...)
+	return o.Config, err
+}
+
+// ReadOverride is [ReadValues] for documents that change an installation's configuration: a
+// section with enabled: false makes it Direct.
+func ReadOverride(documents ...[]byte) (Override, error) {
+	var found [4]setting
 	var errs []error
 	for i, text := range documents {
 		v, err := decodeValues(text)
@@ -46,9 +54,9 @@ func ReadValues(documents ...[]byte) (Config, error) {
 		errs = append(errs, fieldError(found[i].key, err))
 	}
 	if err := errors.Join(errs...); err != nil {
-		return Config{}, err
+		return Override{}, err
 	}
-	return c, nil
+	return Override{Config: c, Direct: found[sectionEnabled].value == "false"}, nil
 }
 
 // values are the keys of the documents that concern proxies: all that were ever written.
@@ -57,6 +65,11 @@ type values struct {
 	Cluster struct {
 		Proxy map[string]string `json:"proxy"`
 	} `json:"cluster"`
+	Global struct {
+		Connectivity struct {
+			Proxy map[string]string `json:"proxy"`
+		} `json:"connectivity"`
+	} `json:"global"`
 	Env        []corev1.EnvVar `json:"env"`
 	HTTPProxy  string          `json:"http_proxy"`
 	HTTPSProxy string          `json:"https_proxy"`
@@ -97,11 +110,14 @@ type place struct {
 	key, value string
 }
 
+// sectionEnabled is the setting of a section's key enabled.
+const sectionEnabled = 3
+
 // proxyKeys are those of a proxy section, and the settings that they are.
 var proxyKeys = []struct {
 	key     string
 	setting int
-}{{"http", 0}, {"https", 1}, {"noProxy", 2}, {"httpProxy", 0}, {"httpsProxy", 1}}
+}{{"http", 0}, {"https", 1}, {"noProxy", 2}, {"httpProxy", 0}, {"httpsProxy", 1}, {"enabled", sectionEnabled}}
 
 // allPlaces are all that a document may hold, set or not. The error names a section with
 // a key of another name.
@@ -109,11 +125,17 @@ func (v values) allPlaces() (all []place, err error) {
 	for _, section := range []struct {
 		name string
 		keys map[string]string
-	}{{"cluster.proxy", v.Cluster.Proxy}, {"proxy", v.Proxy}} {
+	}{{"cluster.proxy", v.Cluster.Proxy}, {"proxy", v.Proxy}, {"global.connectivity.proxy", v.Global.Connectivity.Proxy}} {
+		enabled := section.keys["enabled"]
+		if enabled != "" && enabled != "true" && enabled != "false" {
+			return nil, fmt.Errorf("%s.enabled is not true or false", section.name)
+		}
 		var known []string
 		for _, p := range proxyKeys {
 			known = append(known, p.key)
-			all = append(all, place{p.setting, section.name + "." + p.key, section.keys[p.key]})
+			if enabled != "false" || p.setting == sectionEnabled {
+				all = append(all, place{p.setting, section.name + "." + p.key, section.keys[p.key]})
+			}
 		}
 		for key := range section.keys {
 			if !slices.Contains(known, key) {

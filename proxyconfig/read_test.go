@@ -31,6 +31,9 @@ func TestReadValues(t *testing.T) {
 		{"ours", "cluster: {proxy: {http: 'http://a:1', https: 'http://b:2', noProxy: c}}"},
 		{"the draft's", "cluster: {proxy: {httpProxy: 'http://a:1', httpsProxy: 'http://b:2', noProxy: c}}"},
 		{"the installation's", "proxy: {http: 'http://a:1', https: 'http://b:2', noProxy: c}"},
+		{"chart cluster's", "global: {connectivity: {proxy: {enabled: true, httpProxy: 'http://a:1', httpsProxy: 'http://b:2', noProxy: c}, network: {}}, metadata: {}}"},
+		{"chart cluster's, without enabled", "global: {connectivity: {proxy: {httpProxy: 'http://a:1', httpsProxy: 'http://b:2', noProxy: c}}}"},
+		{"chart cluster's, off, beside another", "global: {connectivity: {proxy: {enabled: false, httpProxy: 'http://x:1'}}}\nproxy: {http: 'http://a:1', https: 'http://b:2', noProxy: c}"},
 		{"cert-manager's", "http_proxy: http://a:1\nhttps_proxy: http://b:2\nno_proxy: c\nother: {a: 1}"},
 		{"env", "env: [{name: HTTP_PROXY, value: 'http://a:1'}, {name: https_proxy, value: 'http://b:2'}, {name: NO_PROXY, value: c}, {name: X, value: x}]"},
 		{"two that agree", "http_proxy: http://a:1\nproxy: {http: 'http://a:1', https: 'http://b:2', noProxy: c}"},
@@ -52,6 +55,8 @@ func TestReadValuesRefusesSlips(t *testing.T) {
 		"a key of proxy":         "proxy: {htp: 'http://u:SECRET@a:1', https: 'http://u:SECRET@a:1'}",
 		"a key in another case":  "proxy: {http: 'http://u:SECRET@a:1', noproxy: b}",
 		"a key of cluster.proxy": "cluster: {proxy: {no_proxy: b}}",
+		"a key of chart cluster": "global: {connectivity: {proxy: {htpProxy: 'http://u:SECRET@a:1'}}}",
+		"enabled":                "global: {connectivity: {proxy: {enabled: SECRET}}}",
 		"a key twice":            "proxy:\n  http: http://u:SECRET@a:1\n  http: http://u:SECRET@b:1\n",
 		"two documents":          "proxy: " + section + "\n---\nproxy: {}\n",
 	} {
@@ -127,5 +132,23 @@ func TestReadValuesErrors(t *testing.T) {
 		if !got.IsZero() || !errors.As(err, &field) || field.Field != c.field || strings.Contains(err.Error(), "SECRET") {
 			t.Errorf("%s: got error %v, want one for %s", c.name, err, c.field)
 		}
+	}
+}
+
+// A section that is off makes an override direct, and takes nothing from other places.
+func TestReadOverride(t *testing.T) {
+	const off = "global: {connectivity: {proxy: {enabled: false, httpProxy: 'http://x:1', noProxy: x}}}"
+	for text, want := range map[string]proxyconfig.Override{
+		off:                              {Direct: true},
+		off + "\nhttp_proxy: http://a:1": {Direct: true, Config: proxyconfig.Config{HTTPProxy: "http://a:1"}},
+		"proxy: {enabled: true}":         {},
+		"":                               {},
+	} {
+		if got := must(proxyconfig.ReadOverride([]byte(text)))(t); got != want {
+			t.Errorf("%s: got %v, want %v", text, got, want)
+		}
+	}
+	if _, err := proxyconfig.ReadOverride([]byte(off), []byte("proxy: {enabled: true}")); err == nil || !strings.Contains(err.Error(), "enabled: differs from") {
+		t.Errorf("got %v of two that differ", err)
 	}
 }

@@ -86,6 +86,7 @@ const (
 	//	cluster.proxy.http, .https, .noProxy       chart-operator, cert-manager-app from 4.0.1,
 	//	                                           kyverno-policies-connectivity, cluster-autoscaler-app
 	//	cluster.proxy.httpProxy, .httpsProxy       what follows the RFC
+	//	global.connectivity.proxy                  cluster, from 8
 	//	http_proxy, https_proxy, no_proxy          cert-manager-app 3
 	//	env                                        external-dns-app
 	//	cert-manager.extraEnv and two more         cert-manager-app from 4.0.0, with EnvSecret only

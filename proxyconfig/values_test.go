@@ -85,6 +85,13 @@ env:
   value: http://myProxyUser:mySuperSecretPassword@192.168.52.220:3128
 - name: NO_PROXY
   value: LIST
+global:
+  connectivity:
+    proxy:
+      enabled: true
+      httpProxy: http://myProxyUser:mySuperSecretPassword@192.168.52.220:3128
+      httpsProxy: http://myProxyUser:mySuperSecretPassword@192.168.52.220:3128
+      noProxy: LIST
 http_proxy: http://myProxyUser:mySuperSecretPassword@192.168.52.220:3128
 https_proxy: http://myProxyUser:mySuperSecretPassword@192.168.52.220:3128
 no_proxy: LIST
@@ -169,8 +176,8 @@ func TestPercentIsDoubledForSystemd(t *testing.T) {
 	if text := string(o.SystemdProxy.Data["containerdProxy"]); strings.Count(text, "a%%40b") != 4 {
 		t.Errorf("got, want %%%%40 four times:\n%s", text)
 	}
-	if text := string(o.Secret.Data["values"]); strings.Count(text, "a%40b") != 8 {
-		t.Errorf("got, want %%40 eight times:\n%s", text)
+	if text := string(o.Secret.Data["values"]); strings.Count(text, "a%40b") != 10 {
+		t.Errorf("got, want %%40 ten times:\n%s", text)
 	}
 }
 
@@ -197,8 +204,8 @@ func TestWhereCredentialsGo(t *testing.T) {
 		envSecret      string
 		apps, machines int // how often the password is there
 	}{
-		{"everywhere", proxyconfig.CredentialsEverywhere, "", 8, 4},
-		{"everywhere, env by a Secret", proxyconfig.CredentialsEverywhere, "proxy", 6, 4},
+		{"everywhere", proxyconfig.CredentialsEverywhere, "", 10, 4},
+		{"everywhere, env by a Secret", proxyconfig.CredentialsEverywhere, "proxy", 8, 4},
 		{"machines", proxyconfig.CredentialsOnMachines, "", 0, 4},
 		{"machines, env by a Secret", proxyconfig.CredentialsOnMachines, "proxy", 0, 4},
 		{"nowhere", proxyconfig.CredentialsNowhere, "", 0, 0},
@@ -223,9 +230,9 @@ func TestWhereCredentialsGo(t *testing.T) {
 					t.Errorf("%s: want %s 4 times:\n%s", key, want, text)
 				}
 			}
-			urls := 8
+			urls := 10
 			if c.envSecret != "" {
-				urls = 6
+				urls = 8
 			}
 			if got := strings.Count(apps, with) + strings.Count(apps, without); got != urls {
 				t.Errorf("got %d URLs for apps, want %d", got, urls)

@@ -52,6 +52,12 @@ func (v ClusterValues) secretValues(c Config) map[string]any {
 	setValue(document, c.HTTPProxy, "cluster", "proxy", "http")
 	setValue(document, c.HTTPSProxy, "cluster", "proxy", "https")
 	setValue(document, c.NoProxy, "cluster", "proxy", "noProxy")
+	if c.HTTPProxy+c.HTTPSProxy != "" {
+		setValue(document, true, "global", "connectivity", "proxy", "enabled")
+	}
+	setValue(document, c.HTTPProxy, "global", "connectivity", "proxy", "httpProxy")
+	setValue(document, c.HTTPSProxy, "global", "connectivity", "proxy", "httpsProxy")
+	setValue(document, c.NoProxy, "global", "connectivity", "proxy", "noProxy")
 	setValue(document, c.HTTPProxy, "http_proxy")
 	setValue(document, c.HTTPSProxy, "https_proxy")
 	setValue(document, c.NoProxy, "no_proxy")
@@ -70,9 +76,9 @@ func (v ClusterValues) secretValues(c Config) map[string]any {
 	return document
 }
 
-// setValue sets the text at the path, unless it is empty.
-func setValue(document map[string]any, text string, path ...string) {
-	if text == "" {
+// setValue sets the value at the path, unless it is an empty text.
+func setValue(document map[string]any, value any, path ...string) {
+	if value == "" {
 		return
 	}
 	for _, key := range path[:len(path)-1] {
@@ -83,7 +89,7 @@ func setValue(document map[string]any, text string, path ...string) {
 		}
 		document = next
 	}
-	document[path[len(path)-1]] = text
+	document[path[len(path)-1]] = value
 }
 
 // checkUnquoted refuses a list that reaches no reader of a chart as it is: chart-operator

@@ -25,6 +25,7 @@ var chartReaders = []chartReader{
 	{chart: "kyverno-policies-connectivity", version: "0.10.2", read: ownThenCluster},
 	{chart: "cluster-autoscaler-app", version: "2.0.4", read: ownThenCluster, all: true},
 	{chart: "external-dns-app", version: "3.5.0", read: envList, quoted: true},
+	{chart: "cluster", version: "8.0.0", read: globalSection, quoted: true},
 }
 
 // ownThenCluster is mustMerge of .Values.proxy, the user's, and .Values.cluster.proxy.
@@ -40,6 +41,18 @@ func ownThenCluster(v chartValues) proxyconfig.Config {
 
 func topKeys(v chartValues) proxyconfig.Config {
 	return proxyconfig.Config{HTTPProxy: v.text("http_proxy"), HTTPSProxy: v.text("https_proxy"), NoProxy: v.text("no_proxy")}
+}
+
+// globalSection is nothing unless it is enabled. The chart adds entries to the list.
+func globalSection(v chartValues) (c proxyconfig.Config) {
+	section := v
+	for _, key := range []string{"global", "connectivity", "proxy"} {
+		section, _ = section[key].(map[string]any)
+	}
+	if section["enabled"] == true {
+		c = proxyconfig.Config{HTTPProxy: section.text("httpProxy"), HTTPSProxy: section.text("httpsProxy"), NoProxy: section.text("noProxy")}
+	}
+	return c
 }
 
 func envList(v chartValues) proxyconfig.Config {

@@ -41,7 +41,7 @@ file, and only the file has the user's:
   user: {http: ..., https: ..., noProxy: ..., direct: false, ownList: false}
 
 The section proxy: {http: ..., https: ..., noProxy: ...} of charts' values, at the top or
-below cluster, is another way to write installation.
+below cluster or global.connectivity, is another way to write installation.
 
 Passwords are better off in the file or in variables than in flags, which other users of
 the machine see. They are printed, of course: the output is a secret, but for that of

@@ -97,7 +97,7 @@ func TestFlagsChangeTheFile(t *testing.T) {
 // The section of charts' values is the installation's, and a flag changes it.
 func TestFileHasTheProxySectionOfValues(t *testing.T) {
 	for _, text := range []string{
-		"proxy:\n  noProxy: \"172.16.0.0/16,internal.corpdomain.net,example.com\"\n  http: \"http://u:SECRET@192.168.52.220:3128\"\n  https: \"http://u:SECRET@192.168.52.220:3128\"\n",
+		"global: {connectivity: {proxy: {enabled: true, noProxy: '172.16.0.0/16,internal.corpdomain.net,example.com', httpProxy: 'http://u:SECRET@192.168.52.220:3128', httpsProxy: 'http://u:SECRET@192.168.52.220:3128'}}}",
 		"cluster: {proxy: {noProxy: '172.16.0.0/16,internal.corpdomain.net,example.com', httpProxy: 'http://u:SECRET@192.168.52.220:3128', httpsProxy: 'http://u:SECRET@192.168.52.220:3128'}}",
 	} {
 		path := write(t, text)
@@ -190,10 +190,10 @@ func TestMistakes(t *testing.T) {
 		{[]string{"--format", "values", "--name", "a", "--values-name", "proxy"}, "--values-name: ", true},
 		{[]string{"--https", "http://u:SECRET@x@a"}, "--https: ", true},
 		{[]string{"--file", "/no/such/file"}, "--file: ", false},
-		{[]string{"--file", write(t, "SECRET: 1\n")}, "--file: a key of the file is unknown; want name, namespace, installation, cluster, user, proxy", false},
+		{[]string{"--file", write(t, "SECRET: 1\n")}, "--file: a key of the file is unknown; want name, namespace, installation, cluster, user, proxy, global", false},
 		{[]string{"--file", write(t, "user: {SECRET: 1}\n")}, "--file: a key of user is unknown; want http, https, noProxy, direct, ownList", false},
 		{[]string{"--file", write(t, "user: {http: [SECRET]}\n")}, "--file: a key is there twice, or", false},
-		{[]string{"--file", write(t, "proxy: {SECRET: 1}\n")}, "--file: a key of proxy is unknown; want http, https, noProxy, httpProxy, httpsProxy", false},
+		{[]string{"--file", write(t, "proxy: {SECRET: 1}\n")}, "--file: proxy has an unknown key; want one of http, https, noProxy, httpProxy, httpsProxy, enabled", false},
 		{[]string{"--file", write(t, "proxy: {http: http://u:SECRET@x@a}\n")}, "--file: proxy.http: more than one @", false},
 		{[]string{"--file", write(t, "proxy: {http: http://SECRET@a, httpProxy: http://SECRET@b}\n")}, "--file: proxy.httpProxy: differs from proxy.http", false},
 		{[]string{"--file", write(t, "cluster: {proxy: {https: http://u:SECRET@x@a}}\n")}, "--file: cluster.proxy.https: more than one @", false},

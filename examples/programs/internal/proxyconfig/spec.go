@@ -27,18 +27,17 @@ type spec struct {
 	Cluster      cluster `json:"cluster,omitzero"`
 	User         layer   `json:"user,omitzero"`
 
-	// Proxy is another way to write Installation.
-	Proxy proxySection `json:"proxy,omitzero"`
+	// Proxy is another way to write Installation, for [proxyconfig.ReadValues]: what
+	// configures cluster-apps-operator for all clusters has it at the top, a cluster's
+	// values below cluster, and those of chart cluster below global.
+	Proxy  map[string]string `json:"proxy,omitempty"`
+	Global global            `json:"global,omitzero"`
 }
 
-// proxySection is that of values: what configures cluster-apps-operator for all
-// clusters has it at the top, and a cluster's values below cluster.
-type proxySection struct {
-	HTTP       string `json:"http,omitempty"`
-	HTTPS      string `json:"https,omitempty"`
-	NoProxy    string `json:"noProxy,omitempty"`
-	HTTPProxy  string `json:"httpProxy,omitempty"`
-	HTTPSProxy string `json:"httpsProxy,omitempty"`
+type global struct {
+	Connectivity struct {
+		Proxy map[string]string `json:"proxy,omitempty"`
+	} `json:"connectivity,omitzero"`
 }
 
 type layer struct {
@@ -59,7 +58,7 @@ type cluster struct {
 	Region       string   `json:"region,omitempty"`
 	Layout       string   `json:"layout,omitempty"`
 
-	Proxy proxySection `json:"proxy,omitzero"`
+	Proxy map[string]string `json:"proxy,omitempty"`
 }
 
 func (s *spec) flags(cmd *cobra.Command) {
@@ -98,15 +97,15 @@ func read(text []byte) (*spec, error) {
 
 // takeProxySections moves them to the installation's.
 func (s *spec) takeProxySections() error {
-	document, err := yaml.Marshal(spec{Cluster: cluster{Proxy: s.Cluster.Proxy}, Proxy: s.Proxy})
+	document, err := yaml.Marshal(spec{Cluster: cluster{Proxy: s.Cluster.Proxy}, Proxy: s.Proxy, Global: s.Global})
 	if err != nil {
 		return err
 	}
 	c, err := proxyconfig.ReadValues(document)
 	if err != nil {
-		return fmt.Errorf("--file: %v", cli.FieldMistake(err, "proxyconfig: ", "")) // the file is no mistake in the arguments
+		return fmt.Errorf("--file: %v", cli.FieldMistake(err, "proxyconfig: documents[0]: ", "", "proxyconfig: ", "")) // the file is no mistake in the arguments
 	}
-	s.Proxy, s.Cluster.Proxy = proxySection{}, proxySection{}
+	s.Proxy, s.Cluster.Proxy, s.Global = nil, nil, global{}
 	for _, f := range []struct {
 		key  string
 		to   *string

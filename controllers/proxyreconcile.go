@@ -117,9 +117,12 @@ func (p *proxyRun) reconcileCluster(ctx context.Context, request reconcile.Reque
 		case *corev1.ConfigMap:
 			held.ConfigMap = o
 		case *corev1.Secret:
-			if o.Name == request.Name+p.systemd {
+			switch o.Name {
+			case request.Name + p.systemd:
 				held.SystemdProxy = o
-			} else {
+			case request.Name + propagate.SuffixOverride:
+				held.Override = o
+			default:
 				held.Secret = o
 			}
 		}

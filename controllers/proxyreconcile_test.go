@@ -97,10 +97,10 @@ func TestProxyChanges(t *testing.T) {
 	}{
 		{"a password", func(b *proxyBed) { b.install(other) }, current(other)},
 		{"an override", func(b *proxyBed) { b.override("HTTP_PROXY", other, "HTTPS_PROXY", other) }, current(other)},
-		{"an override that goes", func(b *proxyBed) {
+		{"an override that ends", func(b *proxyBed) {
 			b.override("HTTP_PROXY", other, "HTTPS_PROXY", other)
 			b.Until(b.t, "the override", b.current(other))
-			b.Remove(overrideOf)
+			b.override("direct", "false")
 		}, current(proxy)},
 		{"the endpoint", func(b *proxyBed) {
 			b.Change(one, func(u *unstructured.Unstructured) {
@@ -390,6 +390,82 @@ func TestProxyUnlabelled(t *testing.T) {
 	b.Set("secrets", secretWith("org", "stranger", nil, "x", canary))
 	b.override("HTTP_PROXY", other, "HTTPS_PROXY", other)
 	b.Until(t, "the override", b.current(other))
+}
+
+// TestProxyMove: what clusterctl move takes is what the Cluster owns. Where the override is
+// not among it, as it was of another controller, an Event says so, and nothing becomes proxied.
+func TestProxyMove(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(*unstructured.Unstructured){
+		"moved": func(*unstructured.Unstructured) {},
+		"another controller": func(u *unstructured.Unstructured) {
+			u.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "g/v1", Kind: "ExternalSecret", Name: "x", UID: "x"}})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			from, to := newProxyBed(t), newProxyBed(t)
+			from.install(proxy)
+			from.Set("clusters", proxiedCluster("org", "one"))
+			from.override("direct", "true", "credentials", "nowhere")
+			from.Change(overrideOf, change)
+			from.run()
+			direct := func(b *proxyBed) bool {
+				return b.Get(factsOf) != nil && !strings.Contains(b.value(systemd, "containerdProxy"), "HTTP_PROXY") && b.value(systemd, "containerdProxy") != ""
+			}
+			from.Until(t, "the objects", func() bool {
+				return direct(from) && (name != "moved" || len(from.Get(overrideOf).GetOwnerReferences()) == 1 && from.Get(overrideOf).GetLabels()["cluster.x-k8s.io/cluster-name"] == "one")
+			})
+			to.install(proxy)
+			to.Set("clusters", proxiedCluster("org", "one"))
+			uid := to.Get(one).GetUID()
+			for _, key := range []apitest.Key{systemd, valuesOf, factsOf, overrideOf} {
+				u := from.Get(key)
+				owners := u.GetOwnerReferences()
+				if len(owners) != 1 || owners[0].Kind != "Cluster" {
+					continue
+				}
+				owners[0].UID = uid
+				u.SetOwnerReferences(owners)
+				u.SetResourceVersion("")
+				u.SetUID("")
+				to.Set(key.Resource, u.Object)
+			}
+			to.run()
+			if name == "moved" {
+				to.Until(t, "a plan", func() bool { return to.planned("org/one") > 0 })
+			} else {
+				to.Until(t, "the Event", func() bool { return to.Wrote("POST events") == 1 })
+				if e := to.List("events")[0].Object; e["reason"] != propagate.ReasonOverride || !strings.Contains(fmt.Sprint(e["message"]), "org/one-proxy-override: it is gone; what was written before stays") {
+					t.Errorf("got %v, want one about the override", e)
+				}
+			}
+			plans := to.planned("org/one")
+			to.install(other)
+			to.Until(t, "another plan", func() bool { return to.planned("org/one") > plans })
+			if !direct(to) || to.Wrote("PUT secrets") > 0 {
+				t.Errorf("got writes %v and\n%s\nwant it direct", to.AllWrites(), to.value(systemd, "containerdProxy"))
+			}
+		})
+	}
+}
+
+// TestProxyOverrideConflict: a person edits the override while it gets its owner.
+func TestProxyOverrideConflict(t *testing.T) {
+	t.Parallel()
+	b := settledProxies(t)
+	var once atomic.Bool
+	b.SetFault(func(r *http.Request) int {
+		if r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, "-proxy-override") && once.CompareAndSwap(false, true) {
+			b.override("HTTP_PROXY", other, "HTTPS_PROXY", other)
+		}
+		return 0
+	})
+	b.override("direct", "true")
+	b.Until(t, "the edit, owned", func() bool { return b.current(other)() && len(b.Get(overrideOf).GetOwnerReferences()) == 1 })
+	if !once.Load() {
+		t.Error("got no conflict")
+	}
 }
 
 // TestProxyValuesName: objects of its own name are kept beside those of another operator.

@@ -16,7 +16,12 @@
 // One place holds a Cluster's own settings: the Secret
 // <cluster>-proxy-override of its namespace with the label [LabelOverride]; the
 // Key constants say what both Secrets hold. Without the label it is not read, and an
-// Event says so. An override that can't be used stops only its Cluster's writes. Authors
+// Event says so. An override that can't be used stops only its Cluster's writes. So does one
+// that changed something and is gone, or says nothing any more: it was not moved, restored or
+// spelt right, and no proxy becomes another by that. To end its settings, set [KeyDirect]
+// to "false" and nothing else; it may be deleted then. An override becomes the Cluster's, by the
+// label cluster.x-k8s.io/cluster-name and an owner, unless it is another's: clusterctl move
+// takes it along, and it goes with the Cluster. Authors
 // of overrides can't let the installation's credentials go further than
 // Config.Credentials does, but may send all else where they like: the right to write
 // Secrets beside a Cluster is the right to choose its proxies.
@@ -30,6 +35,9 @@
 //     first. Static pods need the nodes' networks in Cluster.Facts.
 //   - Secret <cluster>-cluster-values.
 //   - ConfigMap <cluster>-cluster-values.
+//
+// A Cluster without spec.clusterNetwork.services has kubeadm's default, 10.96.0.0/12, unless
+// Cluster.Facts says otherwise; an Event tells of it, and of one without pods.
 //
 // cluster-apps-operator writes objects with these names as well: the last two with
 // values besides the proxies that charts need (baseDomain, clusterCA, clusterDNSIP,

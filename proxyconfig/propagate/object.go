@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/causewayproject/causeway/internal/clusterapi"
 	"github.com/causewayproject/causeway/internal/owner"
 )
 
@@ -18,6 +19,8 @@ const LabelManagedBy = "giantswarm.io/managed-by"
 const (
 	kindSecret    = "Secret"
 	kindConfigMap = "ConfigMap"
+
+	clusterNameLabel = clusterapi.Group + "/cluster-name"
 )
 
 // SuffixOverride is behind the Cluster's name in that of the Secret that people write.
@@ -145,8 +148,22 @@ func (p *planner) planObject(held, want Object) {
 	}
 }
 
+// adoptOverride gives the override to the Cluster, so that clusterctl move and backups take
+// it along. What another controller made stays as it is.
+func (p *planner) adoptOverride() {
+	held, us := p.held.Override, p.cluster.ownerReference()
+	if held == nil || held.Labels[clusterNameLabel] == us.Name && owner.Owns(us, held.OwnerReferences) || p.foreignPart(Object{Secret: held}, &held.ObjectMeta) != "" {
+		return
+	}
+	next := held.DeepCopy()
+	next.Labels = mergeMap(next.Labels, map[string]string{clusterNameLabel: us.Name})
+	next.OwnerReferences = owner.With(us, next.OwnerReferences)
+	p.action.Writes = append(p.action.Writes, Object{Secret: next})
+}
+
 func (p *planner) mergeMetadata(to *metav1.ObjectMeta, want metav1.ObjectMeta) {
 	to.Labels = mergeMap(to.Labels, want.Labels)
+	delete(to.Annotations, LabelOverride)
 	to.Annotations = mergeMap(to.Annotations, want.Annotations)
 	to.OwnerReferences = owner.With(p.cluster.ownerReference(), to.OwnerReferences)
 }

@@ -111,12 +111,15 @@ type Event struct {
 const (
 	ReasonInstallation = "InvalidProxyInstallation"  // on the installation's Secret
 	ReasonOverride     = "InvalidProxyOverride"      // <cluster>-proxy-override
-	ReasonIncomplete   = "IncompleteProxy"           // a chart takes nothing of the merged configuration, or an entry of its list covers nothing
+	ReasonIncomplete   = "IncompleteProxy"           // a chart takes nothing of the merged configuration, an entry of its list covers nothing, or the Cluster names no networks
 	ReasonCluster      = "InvalidProxyConfiguration" // the merged configuration, or a field of the Cluster
 	ReasonNotOurs      = "NotOurs"                   // an object is in the way
 	ReasonAdopted      = "Adopted"                   // a restored object has the Cluster as its owner again; of type Normal
 	ReasonWriteFailed  = "WriteFailed"               // a write to the API server failed
 )
+
+// kubeadmServices is kubeadm's default of the networks of Services.
+const kubeadmServices = "10.96.0.0/12"
 
 // recheck is when an object that is in the way is looked at again: it isn't
 // watched.
@@ -149,8 +152,14 @@ func Plan(cluster Cluster, held Held, config Config) (Action, error) {
 		return Action{}, err // told of once, and not for each Cluster
 	}
 	user, err := readOverride(held.Override)
+	if err == nil && !user.hasWord && !user.isChange() {
+		err = p.lostOverride()
+	}
 	if err != nil {
 		return refusePlan(ReasonOverride, err)
+	}
+	if len(cluster.Facts.ServiceCIDRs) == 0 {
+		p.cluster.Facts.ServiceCIDRs = []string{kubeadmServices}
 	}
 	values, err := p.mergeLayers(installation, user)
 	if err != nil {
@@ -164,23 +173,68 @@ func Plan(cluster Cluster, held Held, config Config) (Action, error) {
 	if err != nil {
 		return refusePlan(ReasonCluster, fmt.Errorf("propagate: Cluster %s/%s: %w", cluster.Namespace, cluster.Name, err))
 	}
-	p.tellIgnored(values.Config)
+	p.tellIgnored(cluster.Facts, user, values.Config)
+	if user.isChange() {
+		objects.SystemdProxy.Annotations[LabelOverride], objects.Secret.Annotations[LabelOverride] = "", ""
+	}
 	if len(cluster.Facts.ControlPlaneHosts) > 0 { // machines are made of it once, and would ask the proxy for their API server
 		p.planObject(Object{Secret: held.SystemdProxy}, Object{Secret: objects.SystemdProxy})
 	}
 	p.planObject(Object{Secret: held.Secret}, Object{Secret: objects.Secret})
 	p.planObject(Object{ConfigMap: held.ConfigMap}, Object{ConfigMap: objects.ConfigMap})
+	p.adoptOverride()
 	return p.action, errors.Join(p.errs...)
 }
 
-// tellIgnored tells of settings that somebody made and that have no effect.
-func (p *planner) tellIgnored(c proxyconfig.Config) {
+// lostOverride returns an error if what is written is by an override that changed something,
+// and there is none now: a Secret that was not moved, restored or labelled is no word for the
+// installation's proxies.
+func (p *planner) lostOverride() error {
+	changed := func(s *corev1.Secret) bool {
+		if s == nil || s.Labels[LabelManagedBy] != p.config.managedBy() {
+			return false
+		}
+		_, ok := s.Annotations[LabelOverride]
+		return ok
+	}
+	if !changed(p.held.SystemdProxy) && !changed(p.held.Secret) {
+		return nil
+	}
+	why := "it sets nothing any more"
+	switch {
+	case p.held.Unlabelled:
+		why = p.unlabelledText()
+	case p.held.Override == nil:
+		why = "it is gone"
+	}
+	return &SourceError{Secret: p.overrideName(), Err: errors.New(why + "; what was written before stays: make it again, or, for the installation's proxies, with the key " + KeyDirect + " set to false and the label " + LabelOverride)}
+}
+
+func (p *planner) overrideName() string {
+	return p.cluster.Namespace + "/" + p.cluster.Name + SuffixOverride
+}
+
+func (p *planner) unlabelledText() string {
+	return fmt.Sprintf("it is not read, as it has no label %s: kubectl -n %s label secret %s %[1]s=", LabelOverride, p.cluster.Namespace, p.cluster.Name+SuffixOverride)
+}
+
+// tellIgnored tells of settings that somebody made and that have no effect, and of
+// networks that the Cluster, whose facts these are, does not name.
+func (p *planner) tellIgnored(facts noproxy.Cluster, user override, c proxyconfig.Config) {
 	tell := func(reason, format string, args ...any) {
 		p.action.Events = append(p.action.Events, warningEvent(reason, fmt.Errorf("propagate: "+format, args...)))
 	}
-	if name := p.cluster.Name + SuffixOverride; p.held.Unlabelled {
-		tell(ReasonOverride, "Secret %s/%s is not read, as it has no label %s: kubectl -n %[1]s label secret %[2]s %[3]s=",
-			p.cluster.Namespace, name, LabelOverride)
+	if p.held.Unlabelled {
+		tell(ReasonOverride, "Secret %s: %s", p.overrideName(), p.unlabelledText())
+	}
+	if user.idleValues {
+		tell(ReasonOverride, "Secret %s: key %s: sets nothing: want http, https or noProxy below proxy, cluster.proxy or global.connectivity.proxy, or http_proxy, https_proxy, no_proxy or env", p.overrideName(), KeyValues)
+	}
+	if len(facts.ServiceCIDRs) == 0 {
+		tell(ReasonIncomplete, "Cluster %s/%s has no spec.clusterNetwork.services: kubeadm's default %s is taken, unless the propagator has --service-cidr", p.cluster.Namespace, p.cluster.Name, kubeadmServices)
+	}
+	if len(facts.PodCIDRs) == 0 {
+		tell(ReasonIncomplete, "Cluster %s/%s has no spec.clusterNetwork.pods: addresses of pods are reached through the proxy, unless the propagator has --pod-cidr", p.cluster.Namespace, p.cluster.Name)
 	}
 	if (c.HTTPProxy == "") != (c.HTTPSProxy == "") && p.config.Layout == proxyconfig.LayoutCharts {
 		tell(ReasonIncomplete, "Cluster %s/%s has a proxy for one of http and https: chart-operator takes none unless both are set, and machines reach the other targets without a proxy",

@@ -1,7 +1,9 @@
 package propagate_test
 
 import (
+	"bytes"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -42,6 +44,13 @@ func TestPlanConfiguration(t *testing.T) {
 		{"domain and nodes", func(w *world) {
 			w.cluster.Facts.ServiceDomain, w.cluster.Facts.NodeCIDRs = "corp.test", []string{"10.0.0.0/24"}
 		}, everywhere(proxy, strings.Replace(strings.Replace(golden, "cluster.local", "corp.test", 1), people, "10.0.0.0/24,"+people, 1))},
+		{"no networks of Services: kubeadm's", func(w *world) { w.cluster.Facts.ServiceCIDRs = nil }, everywhere(proxy, strings.Replace(golden, "100.64.0.0/13", "10.96.0.0/12", 1))},
+		{"values of chart cluster", func(w *world) {
+			w.installation("values", "global: {connectivity: {proxy: {enabled: true, httpProxy: '"+proxy+"', httpsProxy: '"+proxy+"', noProxy: '"+people+"'}}}")
+		}, everywhere(proxy, golden)},
+		{"values of chart cluster, off", func(w *world) {
+			w.installation("NO_PROXY", people, "values", "global: {connectivity: {proxy: {enabled: false, httpProxy: '"+proxy+"'}}}")
+		}, everywhere("", golden)},
 		{"containerd: the installation's", func(w *world) { w.config.ContainerdInstallation = true }, machines(proxy, people, proxy, golden)},
 		{"containerd: the installation has no list", func(w *world) {
 			w.config.ContainerdInstallation = true
@@ -57,6 +66,7 @@ func TestPlanConfiguration(t *testing.T) {
 		{"override: own list", func(w *world) { w.override("NO_PROXY", "a.test", "ownList", "true\n") }, everywhere(proxy, strings.Replace(golden, people, "a.test", 1))},
 		{"override: own list, not", func(w *world) { w.override("ownList", "false", "direct", "false") }, everywhere(proxy, golden)},
 		{"override: direct", func(w *world) { w.override("direct", "true") }, everywhere("", golden)},
+		{"override: chart cluster's proxy is off", func(w *world) { w.override("values", "global: {connectivity: {proxy: {enabled: false}}}") }, everywhere("", golden)},
 		{"override: direct, with a proxy of its own", func(w *world) { w.override("direct", "true", "HTTP_PROXY", other, "HTTPS_PROXY", other) }, everywhere(other, golden)},
 		{"override: containerd", func(w *world) { w.override("containerd", "installation", "NO_PROXY", "a.test") },
 			machines(proxy, people+",a.test", proxy, strings.Replace(golden, people, people+",a.test", 1))},
@@ -351,6 +361,105 @@ func TestPlanAdopts(t *testing.T) {
 	}
 }
 
+// An override that was known and says nothing any more is no word for the installation's
+// proxies: what was written stays until one says so.
+func TestPlanKeepsOverride(t *testing.T) {
+	overrides := map[string][]string{
+		"direct": {"direct", "true"}, "its own proxy": {"HTTP_PROXY", other, "HTTPS_PROXY", other}, "a list": {"NO_PROXY", "mesh.test"},
+		"credentials": {"credentials", "nowhere"}, "containerd": {"containerd", "installation"}, "values": {"values", "http_proxy: " + other},
+	}
+	for of, pairs := range overrides {
+		for _, tt := range []struct {
+			name   string
+			change func(*world)
+			text   string
+		}{
+			{"gone, as after clusterctl move", func(w *world) { w.held.Override = nil }, "is gone"},
+			{"gone, with a new endpoint and password", func(w *world) {
+				w.held.Override, w.cluster.Facts.ControlPlaneHosts = nil, []string{"192.0.2.1"}
+				w.installation("HTTP_PROXY", other, "HTTPS_PROXY", other)
+			}, "is gone"},
+			{"gone, and one of ours", func(w *world) { w.held.Override, w.held.SystemdProxy = nil, nil }, "is gone"},
+			{"gone, and the other of ours", func(w *world) { w.held.Override, w.held.Secret = nil, nil }, "is gone"},
+			{"without its label", func(w *world) { w.held.Override, w.held.Unlabelled = nil, true }, "kubectl -n org label secret one-proxy-override "},
+			{"wiped", func(w *world) { w.override() }, "sets nothing"},
+			{"misspelt", func(w *world) { w.override("values", "gloval: {connectivity: {proxy: {httpProxy: '"+other+"'}}}") }, "sets nothing"},
+			{"an indentation slip", func(w *world) { w.override("values", "proxy:\nhttp: "+other) }, "sets nothing"},
+			{"empty values", func(w *world) { w.override("HTTP_PROXY", "", "NO_PROXY", "\n") }, "sets nothing"},
+		} {
+			t.Run(of+"/"+tt.name, func(t *testing.T) {
+				w := newWorld(t)
+				w.override(pairs...)
+				w.settle()
+				tt.change(w)
+				for range 2 {
+					action, err := w.plan()
+					var source *propagate.SourceError
+					if !errors.As(err, &source) || source.Secret != "org/one-proxy-override" || len(action.Writes) > 0 {
+						t.Fatalf("got %v, %v, want no writes and an error about the override", action.Writes, err)
+					}
+					if len(action.Events) != 1 || action.Events[0].Reason != propagate.ReasonOverride || !strings.Contains(action.Events[0].Message, tt.text) || !strings.Contains(action.Events[0].Message, "stays") {
+						t.Errorf("got %v, want an Event with %q", action.Events, tt.text)
+					}
+				}
+				w.cluster.Facts.ControlPlaneHosts = []string{"178.170.32.59"}
+				w.installation("HTTP_PROXY", proxy, "HTTPS_PROXY", proxy, "NO_PROXY", people)
+				w.held.Unlabelled = false
+				w.override("direct", "false")
+				if _, err := w.settle(); err != nil || !w.got().equal(everywhere(proxy, golden)) {
+					t.Errorf("got %v, %v, want the installation's once the override says so", w.got(), err)
+				}
+				w.held.Override = nil
+				if action, err := w.plan(); err != nil || len(action.Writes)+len(action.Events) > 0 {
+					t.Errorf("got %v, %v, want nothing of an override that set nothing", action, err)
+				}
+			})
+		}
+	}
+}
+
+// clusterctl move takes what the Cluster owns, and backups what has its label.
+func TestPlanOwnsOverride(t *testing.T) {
+	const update = "update Secret org/one-proxy-override"
+	for _, tt := range []struct {
+		name   string
+		change func(*corev1.Secret)
+		want   bool
+	}{
+		{"new", func(s *corev1.Secret) { delete(s.Labels, kubeconfigLabel); s.OwnerReferences = nil }, true},
+		{"no label", func(s *corev1.Secret) { delete(s.Labels, kubeconfigLabel) }, true},
+		{"another Cluster's label", func(s *corev1.Secret) { s.Labels[kubeconfigLabel] = "two" }, true},
+		{"restored", func(s *corev1.Secret) { s.OwnerReferences[0].UID = "gone" }, true},
+		{"another's", func(s *corev1.Secret) {
+			s.OwnerReferences[0].Kind, s.Labels = "ExternalSecret", map[string]string{propagate.LabelOverride: ""}
+		}, false},
+		{"immutable", func(s *corev1.Secret) { s.OwnerReferences, s.Immutable = nil, new(bool); *s.Immutable = true }, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := newWorld(t)
+			w.override("direct", "true", "values", "no_proxy: a.test")
+			w.settle()
+			data := maps.Clone(w.held.Override.Data)
+			tt.change(w.held.Override)
+			names, err := w.settle()
+			if err != nil || !slices.Equal(names, []string{update}[:map[bool]int{true: 1}[tt.want]]) {
+				t.Errorf("got %v, %v, want the override: %t", names, err, tt.want)
+			}
+			s := w.held.Override
+			if owned := len(s.OwnerReferences) == 1 && s.OwnerReferences[0].UID == w.cluster.UID && s.OwnerReferences[0].Kind == "Cluster"; tt.want && (!owned || s.Labels[kubeconfigLabel] != "one") ||
+				!maps.EqualFunc(s.Data, data, bytes.Equal) {
+				t.Errorf("got %v", s)
+			}
+		})
+	}
+	w := newWorld(t)
+	w.override("direct", "true")
+	w.held.Override.OwnerReferences = nil
+	if names, err := w.settle(); err != nil || !slices.Equal(names, append(slices.Clone(all), update)) {
+		t.Errorf("got %v, %v, want what machines wait for first", names, err)
+	}
+}
+
 func TestPlanKeepsForeignOwners(t *testing.T) {
 	w := newWorld(t)
 	w.settle()
@@ -390,14 +499,9 @@ func TestPlanFacts(t *testing.T) {
 	if got := string(w.held.Secret.Data["values"]); !strings.Contains(got, "name: proxy-env") || w.held.Secret.Labels[propagate.LabelManagedBy] != "me" {
 		t.Errorf("got no reference to the Secret, or another label")
 	}
-	for _, services := range []string{"", "10.96.0.0/30"} {
-		w.cluster.Facts = noproxy.Cluster{}
-		if services != "" {
-			w.cluster.Facts.ServiceCIDRs = []string{services}
-		}
-		w.settle()
-		if got := w.held.ConfigMap.Data["values"]; strings.Contains(got, "DNS") || strings.Contains(got, "calico") || strings.Contains(got, "API") != (services != "") {
-			t.Errorf("%q: got\n%s\nwant no DNS", services, got)
-		}
+	w.cluster.Facts = noproxy.Cluster{ServiceCIDRs: []string{"10.96.0.0/30"}}
+	w.settle()
+	if got := w.held.ConfigMap.Data["values"]; strings.Contains(got, "DNS") || strings.Contains(got, "calico") || !strings.Contains(got, "API") {
+		t.Errorf("got\n%s\nwant no DNS", got)
 	}
 }

@@ -90,6 +90,21 @@ func TestPlanTellsWhatIsIgnored(t *testing.T) {
 			w.installation("HTTPS_PROXY", proxy)
 		}, "", ""},
 		{"direct", func(w *world) { w.override("direct", "true") }, "", ""},
+		{"values of chart cluster", func(w *world) {
+			w.override("values", "global: {connectivity: {proxy: {enabled: true, httpProxy: '"+other+"', httpsProxy: '"+other+"'}}}")
+		}, "", ""},
+		{"chart cluster's proxy is off", func(w *world) { w.override("values", "global: {connectivity: {proxy: {enabled: false}}}") }, "", ""},
+		{"values that set nothing", func(w *world) { w.override("values", "global: {proxy: {httpProxy: '"+other+"'}}") }, propagate.ReasonOverride,
+			"Secret org/one-proxy-override: key values: sets nothing"},
+		{"an indentation slip", func(w *world) { w.override("values", "cluster:\n  proxy:\n  http: "+other+"\n") }, propagate.ReasonOverride, "sets nothing"},
+		{"a section that is empty", func(w *world) { w.override("values", "proxy: {http: ''}") }, propagate.ReasonOverride, "sets nothing"},
+		{"values that set nothing, and a list", func(w *world) { w.override("NO_PROXY", "a.test", "values", "clusters: {proxy: {http: '"+other+"'}}") },
+			propagate.ReasonOverride, "sets nothing"},
+		{"no values", func(w *world) { w.override("values", "# none yet\n") }, propagate.ReasonOverride, "sets nothing"},
+		{"no networks of Services", func(w *world) { w.cluster.Facts.ServiceCIDRs = nil }, propagate.ReasonIncomplete,
+			"Cluster org/one has no spec.clusterNetwork.services: kubeadm's default 10.96.0.0/12 is taken"},
+		{"no networks of pods", func(w *world) { w.cluster.Facts.PodCIDRs = nil }, propagate.ReasonIncomplete,
+			"Cluster org/one has no spec.clusterNetwork.pods"},
 		{"a list with spaces", func(w *world) { w.override("NO_PROXY", "a.test b.test") }, propagate.ReasonIncomplete, `"a.test b.test"`},
 	} {
 		w := newWorld(t)

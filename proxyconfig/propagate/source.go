@@ -14,7 +14,8 @@ import (
 )
 
 // LabelOverride marks the Secrets <cluster>-proxy-override. Its value says
-// nothing; one without it is not seen.
+// nothing; one without it is not seen. As an annotation of the Secrets that are written, it
+// says that there was an override which changed something.
 const LabelOverride = "causewayproject.github.io/proxy-override"
 
 // Keys of the installation's Secret, and of a Secret <cluster>-proxy-override.
@@ -28,8 +29,9 @@ const (
 	KeyHTTPSProxy = "HTTPS_PROXY"
 	KeyNoProxy    = "NO_PROXY"
 
-	// KeyDirect, "true" or "false": of an override, that the installation's
-	// proxies are not used; of the installation's Secret, that it may name none.
+	// KeyDirect, "true" or "false": of an override, that the installation's proxies are
+	// not used, and with "false", if nothing else is set, that its settings end; of the
+	// installation's Secret, that it may name none.
 	KeyDirect = "direct"
 
 	// Only of an override.
@@ -63,6 +65,14 @@ type override struct {
 	proxyconfig.Override
 	containerdInstallation *bool
 	credentials            *proxyconfig.Credentials
+
+	hasWord    bool // it has a key that is a word
+	idleValues bool // it has the key values, which sets nothing
+}
+
+// isChange reports whether it changes something of the installation's.
+func (o override) isChange() bool {
+	return o.Override != proxyconfig.Override{} || o.containerdInstallation != nil || o.credentials != nil
 }
 
 // settingsByKey are the keys that are words, and what takes them.
@@ -118,10 +128,13 @@ func readSource(secret *corev1.Secret, documents [][]byte, words ...string) (ove
 		switch {
 		case key == KeyValues:
 			documents = append(documents, value)
+			read, err := proxyconfig.ReadOverride(value)
+			o.idleValues = err == nil && read == proxyconfig.Override{}
 		case key == KeyHTTPProxy, key == KeyHTTPSProxy, key == KeyNoProxy:
 			// kubectl create secret --from-file takes the line's end too.
 			variables = append(variables, corev1.EnvVar{Name: key, Value: strings.TrimRight(string(value), "\r\n")})
 		case slices.Contains(words, key):
+			o.hasWord = true
 			fail(key, settings[key](strings.TrimSpace(string(value))))
 		default:
 			fail(key, fmt.Errorf("unknown; want one of %s", strings.Join(append([]string{KeyValues, KeyHTTPProxy, KeyHTTPSProxy, KeyNoProxy}, words...), ", ")))
@@ -129,7 +142,9 @@ func readSource(secret *corev1.Secret, documents [][]byte, words ...string) (ove
 	}
 	document, err := yaml.Marshal(map[string]any{"env": variables})
 	if err == nil {
-		o.Config, err = proxyconfig.ReadValues(append(documents, document)...)
+		var read proxyconfig.Override
+		read, err = proxyconfig.ReadOverride(append(documents, document)...)
+		o.Config, o.Direct = read.Config, o.Direct || read.Direct
 	}
 	fail("", err)
 	return o, errors.Join(errs...)
@@ -153,7 +168,7 @@ func (c Config) ReadInstallation(secret *corev1.Secret, documents ...[]byte) (pr
 	}
 	if o.HTTPProxy+o.HTTPSProxy != "" && o.Direct {
 		return proxyconfig.Config{}, &SourceError{Secret: secret.Namespace + "/" + secret.Name, Key: KeyDirect,
-			Err: errors.New("it is true, and there are proxies; want one of them")}
+			Err: errors.New("it is true, or values have enabled: false, and there are proxies; want one of them")}
 	}
 	return o.Config, nil
 }

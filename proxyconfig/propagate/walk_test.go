@@ -23,6 +23,7 @@ var walk = []func(*world){
 	func(w *world) { w.override("credentials", "nowhere") },
 	func(w *world) { w.override("x", canary) },
 	func(w *world) { w.held.Override = nil },
+	func(w *world) { w.override("direct", "false") },
 	func(w *world) { w.config.Credentials = proxyconfig.CredentialsEverywhere },
 	func(w *world) { w.config.Credentials = proxyconfig.CredentialsNowhere },
 	func(w *world) { w.config.ContainerdInstallation = !w.config.ContainerdInstallation },
@@ -95,7 +96,7 @@ func (w *world) check() {
 	if w.config.Credentials == proxyconfig.CredentialsNowhere && !mine && strings.Contains(string(w.held.SystemdProxy.Data["containerdProxy"]), "Canary") {
 		w.t.Error("credentials in a drop-in, want them nowhere")
 	}
-	direct := w.held.Override != nil && w.held.Override.Data["direct"] != nil || w.held.Installation.Data["direct"] != nil
+	direct := w.held.Override != nil && string(w.held.Override.Data["direct"]) == "true" || w.held.Installation.Data["direct"] != nil
 	if got := w.dropIn()["HTTP_PROXY"]; (got == "") != (direct && !mine) {
 		w.t.Errorf("got the proxy %q, want one: %t", got, !direct)
 	}

@@ -22,6 +22,8 @@ const (
 	people   = "172.16.0.0/16,internal.corpdomain.net,example.com"
 	computed = "cluster.local,100.64.0.0/13,100.96.0.0/11,178.170.32.59,svc,127.0.0.1,localhost"
 
+	kubeconfigLabel = "cluster.x-k8s.io/cluster-name" // which backups and Cluster API look for
+
 	canary = "Canary7f3aSecret"
 	proxy  = "http://user:" + canary + "@192.168.52.220:3128"
 	bare   = "http://192.168.52.220:3128"
@@ -57,8 +59,14 @@ func source(namespace, name string, pairs []string) *corev1.Secret {
 }
 
 func (w *world) installation(pairs ...string) { w.held.Installation = source("system", "proxy", pairs) }
+
+// override makes one that is labelled and owned, as it is after the first plan.
 func (w *world) override(pairs ...string) {
-	w.held.Override = source("org", "one-proxy-override", pairs)
+	s := source("org", "one-proxy-override", pairs)
+	s.ResourceVersion = "1"
+	s.Labels = map[string]string{propagate.LabelOverride: "", kubeconfigLabel: "one"}
+	s.OwnerReferences = []metav1.OwnerReference{{APIVersion: w.cluster.APIVersion, Kind: "Cluster", Name: "one", UID: w.cluster.UID}}
+	w.held.Override = s
 }
 
 // plan fails the test if Plan writes to what it is given, or tells a secret.
@@ -98,6 +106,9 @@ func (w *world) apply(a propagate.Action) (names []string) {
 		case o.ConfigMap != nil:
 			verb = w.store(o.ConfigMap.ResourceVersion, w.held.ConfigMap == nil, &o.ConfigMap.ObjectMeta)
 			w.held.ConfigMap = o.ConfigMap
+		case strings.HasSuffix(o.Secret.Name, "-proxy-override"):
+			verb = w.store(o.Secret.ResourceVersion, w.held.Override == nil, &o.Secret.ObjectMeta)
+			w.held.Override = o.Secret
 		case strings.HasSuffix(o.Secret.Name, "-systemd-proxy"):
 			verb = w.store(o.Secret.ResourceVersion, w.held.SystemdProxy == nil, &o.Secret.ObjectMeta)
 			w.held.SystemdProxy = o.Secret

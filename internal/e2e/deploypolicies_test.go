@@ -63,7 +63,11 @@ func TestPolicies(t *testing.T) {
 	made.Data[provider.DataState] = []byte(`{"phase":"Ready","created":true}`)
 	second := made.DeepCopy()
 	second.Name = "four-proxied"
-	for _, object := range []client.Object{theirs, restored, others, users, made, second, ofServer(secretOf("one-tunnel-route", corev1.SecretTypeOpaque, "password")),
+	override := secretOf("one-proxy-override", corev1.SecretTypeOpaque, "values", "direct")
+	override.Labels = map[string]string{propagate.LabelOverride: ""}
+	owned := ofCluster(override.DeepCopy())
+	owned.Name, owned.OwnerReferences[0].Name = "owned-proxy-override", "owned"
+	for _, object := range []client.Object{override, owned, theirs, restored, others, users, made, second, ofServer(secretOf("one-tunnel-route", corev1.SecretTypeOpaque, "password")),
 		ofPropagator(secretOf("proxy", corev1.SecretTypeOpaque, "HTTP_PROXY"))} {
 		d.create(t, object)
 	}
@@ -413,11 +417,21 @@ func propagatorRows(namespace string) []policyRow {
 	config := ofPropagator(secretOf("installation-proxy", corev1.SecretTypeOpaque, "values"))
 	config.Namespace, config.OwnerReferences[0].Name = namespace, "installation"
 	owned := func(s *corev1.Secret) { ofCluster(s) }
-	return append(metaRows("one-systemd-proxy"), []policyRow{
+	give := func(s *corev1.Secret) {
+		s.Labels[kubeconfig.ClusterNameLabel] = "one"
+		ofCluster(s)
+	}
+	return append(append(metaRows("one-systemd-proxy"), metaRows("owned-proxy-override")...), []policyRow{
+		{"an override, given to its Cluster", tryUpdate("one-proxy-override", give), ""},
+		{"an override, restored", tryUpdate("owned-proxy-override", func(s *corev1.Secret) { s.OwnerReferences[0].UID = "other" }), ""},
+		{"an override's values", tryUpdate("one-proxy-override", func(s *corev1.Secret) { give(s); set("values")(s) }), "none of an override"},
+		{"an override's key, removed", tryUpdate("one-proxy-override", func(s *corev1.Secret) { give(s); delete(s.Data, "direct") }), "removes no others"},
+		{"an override without its label", tryUpdate("one-proxy-override", func(s *corev1.Secret) { give(s); delete(s.Labels, propagate.LabelOverride) }), "sets no labels"},
+		{"an override without an owner", tryUpdate("one-proxy-override", func(s *corev1.Secret) { s.Labels[kubeconfig.ClusterNameLabel] = "one" }), "overrides and those with the label"},
 		{"its own, restored without owner", tryUpdate("one-restored", owned), ""},
 		{"its own with what it adds", tryUpdate("one-systemd-proxy", func(s *corev1.Secret) {
 			s.Labels["giantswarm.io/cluster"] = "one"
-			s.Annotations = map[string]string{"giantswarm.io/notes": "x"}
+			s.Annotations = map[string]string{"giantswarm.io/notes": "x", propagate.LabelOverride: ""}
 		}), ""},
 		{"another's", tryUpdate("one-theirs", set("values")), "managed-by=causeway"},
 		{"the configuration that it reads", tryCreate(config), "installation-proxy"},

@@ -139,6 +139,7 @@ func TestFlagValues(t *testing.T) {
 		{"propagator --managed-by ", "--managed-by must be set"},
 		{"propagator --managed-by a\tb", "--managed-by: a valid label"},
 		{"propagator --node-cidr x", `--node-cidr entry 0 "x"`},
+		{"propagator --service-cidr x --pod-cidr y", `--service-cidr entry 0 "x": not a network such as 10.0.0.0/8 or 2001:db8::/32; --pod-cidr entry 0 "y"`},
 		{"server --grace -1s", "--grace must not be less than zero"},
 		{"proxyconfig --pods x --services y", `--services entry 0 "y": not a network such as 10.0.0.0/8 or 2001:db8::/32; --pods entry 0 "x"`},
 		{"proxyconfig --https u:canary@h", "--https: "},

@@ -35,7 +35,9 @@ holds its own settings:
   kubectl label secret prod-proxy-override causewayproject.github.io/proxy-override=
 
 It takes the keys of the installation's Secret, direct and ownList (true or false),
-containerd (installation or computed) and credentials (everywhere, machines or nowhere).
+containerd (installation or computed) and credentials (everywhere, machines or nowhere). It
+becomes the Cluster's, for clusterctl move. If it is gone, what was written by it stays; to end
+its settings, set direct to false and no other key.
 Events report settings that can't be used or have no effect, an override without the label
 among them, and objects that are in the way. The process answers on /healthz, /readyz and /metrics (Prometheus' text).`
 
@@ -75,7 +77,6 @@ func Command() *cobra.Command {
 type flags struct {
 	manager                         management.Flags
 	credentials, containerd, layout string
-	nodes                           cli.List
 	facts                           noproxy.Cluster
 	config                          propagate.Config
 	log                             logs.Flags
@@ -93,7 +94,9 @@ func (f *flags) add(cmd *cobra.Command) {
 	command.Choice(cmd, &f.layout, "values-layout", "charts", "where the values are: as charts of today read them, or as in Giant Swarm's RFC", "charts", "rfc")
 	set.StringVar(&f.config.ValuesName, "values-name", "cluster-values", "`name` behind the Cluster's and a dash, of the Secret and the ConfigMap with values")
 	set.StringVar(&f.config.SystemdName, "systemd-name", "systemd-proxy", "`name` behind the Cluster's and a dash, of the Secret for machines")
-	set.Var(&f.nodes, "node-cidr", "`network` of the Clusters' nodes, which static pods have to reach; several are allowed")
+	set.Var((*cli.List)(&f.facts.NodeCIDRs), "node-cidr", "`network` of the Clusters' nodes, which static pods have to reach; several are allowed")
+	set.Var((*cli.List)(&f.facts.ServiceCIDRs), "service-cidr", "`network` of Services in Clusters without spec.clusterNetwork.services; several are allowed; default kubeadm's 10.96.0.0/12, with an Event")
+	set.Var((*cli.List)(&f.facts.PodCIDRs), "pod-cidr", "`network` of pods in Clusters without spec.clusterNetwork.pods; several are allowed; without, their addresses are reached through the proxy")
 	command.Choice(cmd, (*string)(&f.facts.Cloud), "cloud", "", "the cloud that the Clusters are in", "aws", "gcp", "azure", "openstack")
 	set.StringVar(&f.facts.Region, "region", "", "`name` of the cloud's region, which aws needs")
 }
@@ -110,12 +113,18 @@ func (f *flags) reconciler() (*controllers.ProxyReconciler, error) {
 		r.Config.Layout = proxyconfig.LayoutRFC
 	}
 	r.Config.ContainerdInstallation = f.containerd == "installation"
-	f.facts.NodeCIDRs = f.nodes
 	if _, err := f.facts.List(); err != nil {
-		return nil, cli.FieldMistake(err, "noproxy: cluster: NodeCIDRs", "--node-cidr", "noproxy: cluster: Region", "--region")
+		return nil, cli.FieldMistake(err, "noproxy: cluster: NodeCIDRs", "--node-cidr", "noproxy: cluster: ServiceCIDRs", "--service-cidr",
+			"noproxy: cluster: PodCIDRs", "--pod-cidr", "noproxy: cluster: Region", "--region")
 	}
 	r.Facts = func(_ *unstructured.Unstructured, facts *noproxy.Cluster) {
 		facts.NodeCIDRs, facts.Cloud, facts.Region = slices.Clone(f.facts.NodeCIDRs), f.facts.Cloud, f.facts.Region
+		if len(facts.ServiceCIDRs) == 0 {
+			facts.ServiceCIDRs = slices.Clone(f.facts.ServiceCIDRs)
+		}
+		if len(facts.PodCIDRs) == 0 {
+			facts.PodCIDRs = slices.Clone(f.facts.PodCIDRs)
+		}
 	}
 	return r, cli.FieldMistake(r.Check(), "propagate: Config.ManagedBy", "--managed-by",
 		"propagate: Config.ValuesName", "--values-name", "propagate: Config.SystemdName", "--systemd-name", "propagate: Config.EnvSecret", "--env-secret")

@@ -14,7 +14,9 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/spf13/cobra"
 	"go.uber.org/goleak"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -67,8 +69,9 @@ func TestRun(t *testing.T) {
 	p := clitest.Start(t, run, nil, args...)
 	address := p.Await(`for=health address=(\S+)`)
 	p.Await(`msg=wrote .*target="ConfigMap org/prod-proxy-values" verb=create`)
+	p.Await(`msg=".*has no spec.clusterNetwork.services: kubeadm's default 10.96.0.0/12 is taken`)
 	values, _, _ := unstructured.NestedString(s.Get(apitest.Named("configmaps", "org", "prod-proxy-values")).Object, "data", "values")
-	if want := "proxy:\n  noProxy: cluster.local,192.0.2.1,10.1.1.0/24,169.254.169.254,svc,127.0.0.1,localhost\n"; values != want {
+	if want := "kubernetes:\n  API:\n    clusterIPRange: 10.96.0.0/12\n  DNS:\n    IP: 10.96.0.10\nproxy:\n  noProxy: cluster.local,10.96.0.0/12,192.0.2.1,10.1.1.0/24,169.254.169.254,svc,127.0.0.1,localhost\n"; values != want {
 		t.Errorf("got %q, want %q", values, want)
 	}
 	for name, want := range map[string]string{
@@ -84,6 +87,48 @@ func TestRun(t *testing.T) {
 	}
 	if strings.Contains(p.Text(), password) {
 		t.Errorf("the password is in\n%s", p.Text())
+	}
+}
+
+// TestNetworks: the flags count for Clusters that name none of their own.
+func TestNetworks(t *testing.T) {
+	named := map[string]any{"cidrBlocks": []any{"10.7.0.0/16"}}
+	for name, tt := range map[string]struct {
+		network any
+		want    string
+	}{
+		"none":          {nil, "cluster.local,10.5.0.0/16,fd00::/112,10.6.0.0/16,"},
+		"pods":          {map[string]any{"pods": named}, "cluster.local,10.5.0.0/16,fd00::/112,10.7.0.0/16,"},
+		"services":      {map[string]any{"services": named}, "cluster.local,10.7.0.0/16,10.6.0.0/16,"},
+		"empty":         {map[string]any{"services": map[string]any{}, "pods": map[string]any{"cidrBlocks": []any{}}}, "cluster.local,10.5.0.0/16,fd00::/112,10.6.0.0/16,"},
+		"only a domain": {map[string]any{"serviceDomain": "a.test"}, "a.test,10.5.0.0/16,fd00::/112,10.6.0.0/16,"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, cmd := new(flags), new(cobra.Command)
+			f.add(cmd)
+			if err := cmd.ParseFlags([]string{"--service-cidr", "10.5.0.0/16,fd00::/112", "--pod-cidr", "10.6.0.0/16"}); err != nil {
+				t.Fatal(err)
+			}
+			r, err := f.reconciler()
+			if err != nil {
+				t.Fatal(err)
+			}
+			u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster", "metadata": map[string]any{"namespace": "org", "name": "one"}, "spec": map[string]any{}}}
+			if tt.network != nil {
+				u.Object["spec"].(map[string]any)["clusterNetwork"] = tt.network
+			}
+			c, err := propagate.ReadCluster(u)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Facts(u, &c.Facts)
+			c.UID = "u"
+			held := propagate.Held{Installation: &corev1.Secret{Data: map[string][]byte{"direct": []byte("true")}}}
+			action, err := propagate.Plan(c, held, r.Config)
+			if err != nil || len(action.Events) > 0 || !strings.Contains(action.Writes[1].ConfigMap.Data["values"], "noProxy: "+tt.want) {
+				t.Errorf("got %v, %v and\n%v\nwant %s", action.Events, err, action.Writes[1].ConfigMap.Data, tt.want)
+			}
+		})
 	}
 }
 
@@ -155,7 +200,7 @@ func TestNoClusterAPI(t *testing.T) {
 
 func TestUsage(t *testing.T) {
 	for _, args := range [][]string{
-		{"extra"}, {"--credentials", "some"}, {"--containerd", "none"}, {"--node-cidr", "10.0.0.1"}, {"--cloud", "x"}, {"--cloud", "aws"},
+		{"extra"}, {"--credentials", "some"}, {"--containerd", "none"}, {"--node-cidr", "10.0.0.1"}, {"--cloud", "x"}, {"--cloud", "aws"}, {"--service-cidr", "10.0.0.1"}, {"--pod-cidr", "x"},
 		{"--values-layout", "x"}, {"--values-name", "systemd-proxy"}, {"--systemd-name", "ca"}, {"--env-secret", "A B"},
 		{"--env-secret", "proxy", "--values-layout", "rfc"},
 	} {

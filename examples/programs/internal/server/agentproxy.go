@@ -29,11 +29,9 @@ func readAgentProxy(text string, list cli.List) (p agentProxy, err error) {
 	switch {
 	case text == "" && len(list) > 0:
 		return p, cli.Mistake("--no-proxy is for --proxy, which is missing")
-	case text == "":
-		return p, nil
 	case text == "direct" && len(list) > 0:
 		return p, cli.Mistake("--no-proxy is for a proxy, and not for --proxy direct")
-	case text == "direct":
+	case text == "", text == "direct":
 		return agentProxy{url: text}, nil
 	}
 	u, err := dialer.ParseURL(text)

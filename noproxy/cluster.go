@@ -91,7 +91,10 @@ func (c Cluster) List() (List, error) {
 		b.addExtra(c.Extra)
 		b.addItems("every cluster", "svc", "127.0.0.1", "localhost")
 	default:
-		b.addItems("every cluster", c.loopbackItems()...)
+		b.addItems("every cluster", "localhost", "127.0.0.1")
+		if slices.ContainsFunc(slices.Concat(c.PodCIDRs, c.ServiceCIDRs, c.NodeCIDRs), func(cidr string) bool { return strings.Contains(cidr, ":") }) {
+			b.addItems("every cluster", "::1") // only then: Ruby reads it as all IPv4 addresses that end in .1
+		}
 		// These have no dot in front: all consumers but the JVM read them as Go does.
 		b.addItems("every cluster", "svc")
 		b.addItems("ServiceDomain", domain, domain+".")
@@ -108,18 +111,6 @@ func (c Cluster) List() (List, error) {
 		return nil, errors.Join(b.errs...)
 	}
 	return b.list, nil
-}
-
-// loopbackItems returns ::1 only for a cluster with IPv6, since Ruby reads it as all
-// IPv4 addresses that end in .1.
-func (c Cluster) loopbackItems() []string {
-	items := []string{"localhost", "127.0.0.1"}
-	for _, cidr := range slices.Concat(c.PodCIDRs, c.ServiceCIDRs, c.NodeCIDRs) {
-		if strings.Contains(cidr, ":") {
-			return append(items, "::1")
-		}
-	}
-	return items
 }
 
 func (c Cluster) serviceDomain(b *clusterBuilder) string {

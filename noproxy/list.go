@@ -39,14 +39,12 @@ func ParseList(list, from string) List {
 func (l List) String() string {
 	var items []string
 	for _, e := range l {
-		if e.isWritten() {
+		if e.Within == "" && e.Skipped == "" {
 			items = append(items, e.Text)
 		}
 	}
 	return strings.Join(items, ",")
 }
-
-func (e Entry) isWritten() bool { return e.Within == "" && e.Skipped == "" }
 
 // Merge returns a new List with the entries of all lists in their order. For Go it
 // covers what the lists cover together.
@@ -115,8 +113,11 @@ func (e entry) includes(o entry) bool {
 // notice, as they would not notice a connection around the proxy. A network of IPv4 may
 // cover a little more, and gets a Finding: the JVM reads it as the beginning of a text.
 func (l List) JVM() (string, []Finding) {
-	r := renderer{list: l}
-	r.shown = redactItems(r.entryTexts())
+	var texts []string
+	for _, e := range l {
+		texts = append(texts, e.Text)
+	}
+	r := renderer{list: l, shown: redactItems(texts)}
 	for i := range l {
 		r.renderEntry(i)
 	}
@@ -128,14 +129,6 @@ type renderer struct {
 	shown    []string // the texts without credentials
 	items    []string
 	findings []Finding
-}
-
-func (r *renderer) entryTexts() []string {
-	texts := make([]string, len(r.list))
-	for i, e := range r.list {
-		texts[i] = e.Text
-	}
-	return texts
 }
 
 func (r *renderer) renderEntry(i int) {

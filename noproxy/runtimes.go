@@ -1,6 +1,8 @@
 package noproxy
 
 import (
+	"encoding/binary"
+	"fmt"
 	"net"
 	"net/netip"
 	"regexp"
@@ -257,7 +259,8 @@ type undiciItem struct {
 // of JavaScript's URL class, which is ASCII and writes an address in one form.
 func undiciMatcher(list string) matcher {
 	var items []undiciItem
-	for _, item := range strings.FieldsFunc(list, func(r rune) bool { return r == ',' || isScriptSpace(r) }) {
+	// Between them is also \s of JavaScript's regular expressions.
+	for _, item := range strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == 0xfeff || unicode.IsSpace(r) && r != 0x85 }) {
 		items = append(items, newUndiciItem(item))
 	}
 	return func(t target) bool {
@@ -317,11 +320,6 @@ func trimBrackets(s string) string {
 	return s
 }
 
-// isScriptSpace is \s of JavaScript's regular expressions.
-func isScriptSpace(r rune) bool {
-	return unicode.IsSpace(r) && r != 0x85 || r == 0xfeff
-}
-
 // scriptHost is the host parser of the URL standard. It does not refuse the
 // characters that the standard forbids.
 func scriptHost(host string) (string, bool) {
@@ -356,8 +354,7 @@ func scriptIPv6(addr netip.Addr) string {
 		return addr.String()
 	}
 	b := addr.As16()
-	hex := func(hi, lo byte) string { return strconv.FormatUint(uint64(hi)<<8|uint64(lo), 16) }
-	return "::ffff:" + hex(b[12], b[13]) + ":" + hex(b[14], b[15])
+	return fmt.Sprintf("::ffff:%x:%x", binary.BigEndian.Uint16(b[12:]), binary.BigEndian.Uint16(b[14:]))
 }
 
 // jvmDefaults is what sun.net.spi.DefaultProxySelector adds to the value of

@@ -80,7 +80,8 @@ func NewInjector(opts Options) (*Injector, error) {
 		case opts.Secret == "":
 			return nil, fieldErrorf(p.field, "it has user or password: these take a Secret's name, or Plain")
 		default:
-			i.proxies = append(i.proxies, bothCases(corev1.EnvVar{Name: p.key, ValueFrom: opts.secretReference(p.key)})...)
+			key := &corev1.SecretKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: opts.Secret}, Key: p.key}
+			i.proxies = append(i.proxies, bothCases(corev1.EnvVar{Name: p.key, ValueFrom: &corev1.EnvVarSource{SecretKeyRef: key}})...)
 		}
 	}
 	if list := opts.noProxy(); list != "" {
@@ -110,10 +111,6 @@ func (o *Options) checkOptions() error {
 
 // maxInjected keeps a pod of 32 containers below etcd's limit of 1.5 MiB.
 const maxInjected = 16 << 10
-
-func (o *Options) secretReference(key string) *corev1.EnvVarSource {
-	return &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: o.Secret}, Key: key}}
-}
 
 func (o *Options) noProxy() string {
 	list := quote.Container(o.Config.NoProxy)

@@ -89,12 +89,10 @@ func (c Config) JVMArguments() (string, []noproxy.Finding, error) {
 	}
 	var b strings.Builder
 	for _, v := range vars {
-		b.WriteString(javaQuote("-D"+v.Name+"="+v.Value) + "\n")
+		b.WriteString(`"` + javaEscaper.Replace("-D"+v.Name+"="+v.Value) + "\"\n")
 	}
 	return b.String(), findings, nil
 }
 
-// javaQuote quotes for an argument file of the java command.
-func javaQuote(text string) string {
-	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(text) + `"`
-}
+// javaEscaper is for what is between quotes in an argument file of the java command.
+var javaEscaper = strings.NewReplacer(`\`, `\\`, `"`, `\"`)

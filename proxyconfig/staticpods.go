@@ -2,6 +2,7 @@ package proxyconfig
 
 import (
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
@@ -189,10 +190,5 @@ func (m *Merged) LintStaticPods(way StaticPods) []noproxy.Finding {
 
 // names reports whether a field of noproxy.Cluster gave an entry.
 func (m *Merged) names(field string) bool {
-	for _, e := range m.List {
-		if e.Skipped == "" && e.From == "Cluster."+field {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(m.List, func(e noproxy.Entry) bool { return e.Skipped == "" && e.From == "Cluster."+field })
 }

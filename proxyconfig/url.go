@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -31,10 +32,9 @@ func checkURL(text string) error {
 	if err != nil {
 		return errors.New("not a URL; " + urlForm + "; " + advice)
 	}
-	if err := checkScheme(u); err != nil {
-		return err
-	}
 	switch {
+	case u.Opaque != "" || !slices.Contains(schemes, u.Scheme): // programs compare it by itself, not all without regard to case
+		return errors.New("the scheme is missing or unknown; want http, https, socks5 or socks5h; " + urlForm)
 	case u.Path != "" && u.Path != "/", u.RawQuery != "", u.ForceQuery, strings.Contains(text, "#"):
 		return errors.New("more than a host and a port; " + urlForm + "; " + advice)
 	case u.Host == "":
@@ -44,16 +44,6 @@ func checkURL(text string) error {
 		return err
 	}
 	return checkHost(u)
-}
-
-func checkScheme(u *url.URL) error {
-	// Programs compare the scheme by itself, not all without regard to case.
-	for _, scheme := range schemes {
-		if u.Scheme == scheme && u.Opaque == "" {
-			return nil
-		}
-	}
-	return errors.New("the scheme is missing or unknown; want http, https, socks5 or socks5h; " + urlForm)
 }
 
 // checkUser refuses what one parser or another would split elsewhere, and what

@@ -164,10 +164,6 @@ func (d *failoverDial) dialMember(ctx context.Context, place int, limit time.Dur
 	return race.Attempt{Err: err, Final: !again}
 }
 
-func (d *failoverDial) addFailure(place int, err error) {
-	d.failures = append(d.failures, Failure{Member: d.order[place], Err: err})
-}
-
 // dial starts each member when the one before it has failed, or has not answered for
 // hedgeDelay. Without Hedge it ends one after its share of the time instead.
 func (d *failoverDial) dial(ctx context.Context) (net.Conn, error) {
@@ -178,7 +174,10 @@ func (d *failoverDial) dial(ctx context.Context) (net.Conn, error) {
 		}
 		return d.dialMember(ctx, place, timeShare(ctx, len(d.order)-place))
 	}
-	if conn := race.Dial(ctx, len(d.order), delay, dial, d.addFailure); conn != nil {
+	failed := func(place int, err error) {
+		d.failures = append(d.failures, Failure{Member: d.order[place], Err: err})
+	}
+	if conn := race.Dial(ctx, len(d.order), delay, dial, failed); conn != nil {
 		return conn, nil
 	}
 	return nil, d.newError(ctx)

@@ -67,7 +67,7 @@ func answerFor(err error) *answer {
 		case reasonForbidden:
 			return &answer{status: 403, kind: "http_request_denied", detail: "the client is known, and not let in"}
 		}
-		if ticket := (*TicketError)(nil); errors.As(e.Err, &ticket) {
+		if ticket, ok := errors.AsType[*TicketError](e.Err); ok {
 			return &answer{status: 407, kind: "http_request_denied", detail: asciiLine(ticket.Error())}
 		}
 		return &answer{status: 407, kind: "http_request_denied", detail: "the credentials are missing or wrong"}

@@ -38,10 +38,6 @@ type requestCounts struct {
 	clients  map[string]int
 }
 
-func (v *requestCounts) setLimits(most, perClient int) {
-	v.maxOpen, v.maxPerClient, v.clients = most, perClient, map[string]int{}
-}
-
 var (
 	errTooMany   = errors.New("too many connections")
 	errTooManyOf = errors.New("too many connections of this client")

@@ -24,8 +24,7 @@ type tlsError struct{ error }
 func (e tlsError) Unwrap() error { return e.error }
 
 func connectRefusal(err error) string {
-	var noTLS tlsError
-	if errors.As(err, &noTLS) {
+	if _, ok := errors.AsType[tlsError](err); ok {
 		return ""
 	}
 	return string(answerFor(err).appendTo(nil))

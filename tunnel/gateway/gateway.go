@@ -191,7 +191,8 @@ type serveState struct {
 // checkFields checks the fields, and sets up the Gateway by them, once.
 func (g *Gateway) checkFields() error {
 	g.once.Do(func() {
-		g.requests.setLimits(cmp.Or(g.MaxConns, 10_000), g.MaxPerClient)
+		v := &g.requests
+		v.maxOpen, v.maxPerClient, v.clients = cmp.Or(g.MaxConns, 10_000), g.MaxPerClient, map[string]int{}
 		g.pending = admission.New(cmp.Or(g.MaxPending, 1000), 0)
 		if g.TLS != nil {
 			g.connectTLS = admission.LimitMessages(g.TLS.Clone(), connectALPN...)

@@ -26,6 +26,8 @@ type connectRequest struct {
 	user      string
 	password  string
 	bearer    string
+
+	authorized bool // it has a Proxy-Authorization
 }
 
 // requestError is why a header is not that of a CONNECT, and the status of the
@@ -141,7 +143,7 @@ func parseRequest(b []byte) (*connectRequest, error) {
 	if err != nil {
 		return nil, err
 	}
-	authorized, host := false, false
+	host := false
 	for {
 		if line, rest = cutLine(rest); len(line) == 0 {
 			return h, nil
@@ -153,10 +155,6 @@ func parseRequest(b []byte) (*connectRequest, error) {
 		text := string(bytes.Trim(value, " \t"))
 		switch strings.ToLower(string(name)) {
 		case "proxy-authorization":
-			if authorized {
-				return nil, errAuthorization
-			}
-			authorized = true
 			if err := h.parseAuthorization(text); err != nil {
 				return nil, err
 			}
@@ -214,6 +212,10 @@ func checkAuthority(s string) error {
 // parseAuthorization parses Basic (RFC 7617) and Bearer (RFC 6750). It ignores other
 // schemes.
 func (h *connectRequest) parseAuthorization(value string) error {
+	if h.authorized {
+		return errAuthorization
+	}
+	h.authorized = true
 	scheme, text, _ := strings.Cut(value, " ")
 	text = strings.TrimLeft(text, " ")
 	switch strings.ToLower(scheme) {

@@ -210,8 +210,7 @@ func (h *http2Conn) readFrames(r io.Reader) error {
 // waits for its goroutines.
 func (h *http2Conn) closeWith(err error) {
 	code := http2.ErrCodeNo
-	var broken http2.ConnectionError
-	if errors.As(err, &broken) {
+	if broken, ok := errors.AsType[http2.ConnectionError](err); ok {
 		code = http2.ErrCode(broken)
 		h.request.recordFailure(PhaseHandshake, err)
 	}

@@ -137,17 +137,11 @@ func parseHTTP2Request(f *http2.MetaHeadersFrame) (*connectRequest, error) {
 	case f.PseudoValue("protocol") != "":
 		return nil, errExtended
 	}
-	authorized := false
 	for _, field := range f.RegularFields() {
-		if field.Name != "proxy-authorization" {
-			continue
-		}
-		if authorized {
-			return nil, errAuthorization
-		}
-		authorized = true
-		if err := h.parseAuthorization(field.Value); err != nil {
-			return nil, err
+		if field.Name == "proxy-authorization" {
+			if err := h.parseAuthorization(field.Value); err != nil {
+				return nil, err
+			}
 		}
 	}
 	return h, checkAuthority(h.authority)
@@ -332,8 +326,7 @@ func (h *http2Conn) handleSettingsLocked(f *http2.SettingsFrame) error {
 		return nil
 	})
 	if err != nil {
-		var broken http2.ConnectionError
-		if !errors.As(err, &broken) {
+		if _, ok := errors.AsType[http2.ConnectionError](err); !ok {
 			err = http2.ConnectionError(http2.ErrCodeProtocol)
 		}
 		return err

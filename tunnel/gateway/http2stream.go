@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -61,10 +62,10 @@ var (
 // failLocked ends reads, writes and the handler. Unread data is lost, as with a
 // reset of TCP.
 func (s *http2Stream) failLocked(err error) {
-	if s.err == nil {
-		s.err = err
+	s.err = cmp.Or(s.err, err)
+	for !s.received.isEmpty() {
+		s.received.release(s.received.takeFirst())
 	}
-	s.received.dropAll()
 	delete(s.h.streams, s.id)
 	s.cond.Broadcast()
 	s.cancel(err)
@@ -365,13 +366,6 @@ func (c *chunkList) takeFirst() *chunk {
 		c.list = nil
 	}
 	return first
-}
-
-// dropAll removes all data.
-func (c *chunkList) dropAll() {
-	for !c.isEmpty() {
-		c.release(c.takeFirst())
-	}
 }
 
 // serve is the handler of a stream. It is given the request or the error of its

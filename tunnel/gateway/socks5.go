@@ -91,8 +91,7 @@ var socks5Protocol = protocol{
 // negotiateSOCKS5 negotiates and reads the request.
 func negotiateSOCKS5(ctx context.Context, c *clientConn) (early []byte, err error) {
 	if err := c.startTLS(); err != nil {
-		var header tls.RecordHeaderError
-		if errors.As(err, &header) && header.RecordHeader[0] == socksVersion {
+		if header, ok := errors.AsType[tls.RecordHeaderError](err); ok && header.RecordHeader[0] == socksVersion {
 			err = errWithoutTLS
 		}
 		return nil, err
@@ -211,7 +210,7 @@ func (s *socksNegotiation) authenticate(ctx context.Context, user, password, wro
 	err := s.request.authenticate(ctx, c)
 	if err != nil {
 		s.endAuthenticate(admission.Greeting)
-		if ticket := (*TicketError)(nil); errors.As(err, &ticket) && wrong == loginWrong {
+		if ticket, ok := errors.AsType[*TicketError](err); ok && wrong == loginWrong {
 			wrong = loginEnded
 			if ticket.Revoked {
 				wrong = loginRevoked

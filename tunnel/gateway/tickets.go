@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"context"
 	"crypto/hmac"
 	"crypto/rand"
@@ -84,7 +85,7 @@ func (t *Tickets) SetKeys(keys ...[]byte) error {
 		if len(k) < minKey {
 			return fmt.Errorf("gateway: a key of tickets has %d bytes, want %d or more", len(k), minKey)
 		}
-		all = append(all, append([]byte(nil), k...))
+		all = append(all, bytes.Clone(k))
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -95,7 +95,7 @@ func (p *Policy) Dial(ctx context.Context, network, address string) (net.Conn, *
 // resolve returns the addresses of a target that may be dialed, in their
 // order. No address and no error: the target is denied.
 func (p *Policy) resolve(ctx context.Context, e endpoint, host string) ([]netip.AddrPort, error) {
-	byName := p.allowsName(e)
+	byName := slices.ContainsFunc(p.patterns, func(pat pattern) bool { return pat.matchesName(e) })
 	if a, ok := p.aliases[e]; ok {
 		if len(a.addrs) > 0 {
 			return withPort(a.addrs, a.to.port), nil

@@ -30,11 +30,6 @@ func (p pattern) matchesName(e endpoint) bool {
 	return e.name == p.name
 }
 
-// matchesAddr reports whether p is a network pattern that matches a.
-func (p pattern) matchesAddr(a netip.AddrPort) bool {
-	return p.network.Contains(a.Addr()) && p.ports.has(a.Port())
-}
-
 // parsePattern refuses a pattern that no target can match.
 func parsePattern(text string) (p pattern, err error) {
 	host, ports, err := net.SplitHostPort(text)

@@ -56,12 +56,9 @@ type alias struct {
 func (c Config) Compile() (*Policy, error) {
 	p := &Policy{
 		aliases:  make(map[endpoint]alias, len(c.Aliases)),
-		resolver: c.Resolver,
+		resolver: cmp.Or[Resolver](c.Resolver, net.DefaultResolver),
 		dialAddr: c.Dial,
 		timeout:  cmp.Or(c.Timeout, defaultTimeout),
-	}
-	if p.resolver == nil {
-		p.resolver = net.DefaultResolver
 	}
 	if p.dialAddr == nil {
 		p.dialAddr = new(net.Dialer).DialContext
@@ -109,11 +106,6 @@ func (p *Policy) addAlias(from, to string) error {
 	return nil
 }
 
-// allowsName reports whether a name pattern matches e.
-func (p *Policy) allowsName(e endpoint) bool {
-	return slices.ContainsFunc(p.patterns, func(pat pattern) bool { return pat.matchesName(e) })
-}
-
 // hasNetworkOn reports whether a network pattern has the port, so that some
 // address could be allowed on it.
 func (p *Policy) hasNetworkOn(port uint16) bool {
@@ -132,6 +124,6 @@ func (p *Policy) allowsAddr(a netip.AddrPort, byName bool) bool {
 		return true
 	}
 	return slices.ContainsFunc(p.patterns, func(pat pattern) bool {
-		return pat.matchesAddr(a) && pat.network.Bits() >= special.Bits()
+		return pat.network.Contains(a.Addr()) && pat.ports.has(a.Port()) && pat.network.Bits() >= special.Bits()
 	})
 }

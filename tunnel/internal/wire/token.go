@@ -184,14 +184,6 @@ func (t Token) Verify(authorities []*x509.Certificate) error {
 // IsTokenID reports whether id has the form of a token's ID, which is safe as
 // the name of a file.
 func IsTokenID(id string) bool {
-	if len(id) != Base32.EncodedLen(tokenIDSize) {
-		return false
-	}
 	// DecodeString ignores line ends, and takes 0xff for padding.
-	for _, c := range []byte(id) {
-		if strings.IndexByte(alphabet32, c) < 0 {
-			return false
-		}
-	}
-	return true
+	return len(id) == Base32.EncodedLen(tokenIDSize) && strings.Trim(id, alphabet32) == ""
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -127,12 +128,9 @@ func (s AuthoritySecret) parseAuthority(secret *corev1.Secret) (*tunnel.Authorit
 }
 
 func sameAuthority(a, b *corev1.Secret) bool {
-	for _, key := range []string{corev1.TLSCertKey, corev1.TLSPrivateKeyKey, DataTrusted} {
-		if !bytes.Equal(a.Data[key], b.Data[key]) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc([]string{corev1.TLSCertKey, corev1.TLSPrivateKeyKey, DataTrusted}, func(key string) bool {
+		return !bytes.Equal(a.Data[key], b.Data[key])
+	})
 }
 
 func (s AuthoritySecret) errMissing() error {

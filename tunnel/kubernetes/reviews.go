@@ -126,7 +126,10 @@ func (r *reviewQueue[V]) joinReview(q *question[V]) (p *review[V], first bool) {
 // leadReview asks when it is the source's turn, and tells all that have joined.
 func (r *reviewQueue[V]) leadReview(ctx context.Context, q *question[V], p *review[V]) {
 	defer r.finishReview(q, p)
-	queue := r.turnQueue(q.subject)
+	queue := r.others
+	if _, known := r.yes.Get(q.subject); known {
+		queue = r.known
+	}
 	if err := queue.Enter(ctx, q.source); err != nil {
 		p.abandoned, p.err = true, unavailableError{fmt.Errorf("waiting for a review: %w", err)}
 		return
@@ -142,13 +145,6 @@ func (r *reviewQueue[V]) leadReview(ctx context.Context, q *question[V], p *revi
 		r.yes.Remove(q.subject)
 		addCached(r.no, q.subject, p.err, time.Now().Add(refusalLife))
 	}
-}
-
-func (r *reviewQueue[V]) turnQueue(about digest) *turns.Queue[string] {
-	if _, known := r.yes.Get(about); known {
-		return r.known
-	}
-	return r.others
 }
 
 func (r *reviewQueue[V]) finishReview(q *question[V], p *review[V]) {

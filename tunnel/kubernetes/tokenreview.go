@@ -124,7 +124,10 @@ func (r *TokenReview) Authenticate(ctx context.Context, c gateway.Credentials) (
 	if err != nil {
 		return gateway.Identity{}, wrapError("token review", err)
 	}
-	cluster, err := r.clusterOf(known.user, c)
+	cluster := c.User
+	if r.ClusterOf != nil {
+		cluster, err = r.ClusterOf(known.user, c)
+	}
 	if err != nil {
 		return gateway.Identity{}, wrapError("the cluster of "+known.user.Username, err)
 	}
@@ -175,14 +178,6 @@ func (r *TokenReview) reviewToken(ctx context.Context, token string) (reviewedUs
 	}
 	claims, _ := parseJWT(token)
 	return reviewedUser{status.User, claims.ends}, nil
-}
-
-// clusterOf returns the cluster that the client wants to reach.
-func (r *TokenReview) clusterOf(user authenticationv1.UserInfo, c gateway.Credentials) (string, error) {
-	if r.ClusterOf != nil {
-		return r.ClusterOf(user, c)
-	}
-	return c.User, nil
 }
 
 // rememberUntil returns how long an answer about a token is remembered that expires

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"slices"
 
 	"github.com/causewayproject/causeway/tunnel"
 )
@@ -45,11 +46,17 @@ func endOf(err error) string {
 
 // opOf returns the operation that failed, one of the few that the tunnel has.
 func opOf(err error) string {
-	if e, ok := errors.AsType[*tunnel.Error](err); ok {
-		switch e.Op {
-		case "dial", "connect", "enroll", "renew", "push", "serve", "config":
-			return e.Op
-		}
+	e, ok := errors.AsType[*tunnel.Error](err)
+	if !ok {
+		return codeOther
 	}
-	return "other"
+	return oneOf(e.Op, "dial", "connect", "enroll", "renew", "push", "serve", "config")
+}
+
+// oneOf returns the label of a value, which stays one of a few whatever the value is.
+func oneOf[T ~string](value T, known ...T) string {
+	if slices.Contains(known, value) {
+		return string(value)
+	}
+	return codeOther
 }

@@ -50,8 +50,8 @@ func (m *Gateway) Hooks(next gateway.Hooks) gateway.Hooks {
 		}
 	}, next.Ended)
 	h.Failed = family.Chain(func(err error) {
-		var e *gateway.Error
-		if !errors.As(err, &e) {
+		e, ok := errors.AsType[*gateway.Error](err)
+		if !ok {
 			e = &gateway.Error{}
 		}
 		m.failures.WithLabelValues(doorOf(e.Request.Door), phaseOf(e.Phase), sideOf(e.Err)).Inc()
@@ -60,19 +60,11 @@ func (m *Gateway) Hooks(next gateway.Hooks) gateway.Hooks {
 }
 
 func doorOf(d gateway.Door) string {
-	switch d {
-	case gateway.DoorConnect, gateway.DoorSOCKS5, gateway.DoorSNI:
-		return string(d)
-	}
-	return codeOther
+	return oneOf(d, gateway.DoorConnect, gateway.DoorSOCKS5, gateway.DoorSNI)
 }
 
 func phaseOf(p gateway.Phase) string {
-	switch p {
-	case gateway.PhaseHandshake, gateway.PhaseLimit, gateway.PhaseAuthenticate, gateway.PhaseRoute, gateway.PhaseDial, gateway.PhaseRelay:
-		return string(p)
-	}
-	return codeOther
+	return oneOf(p, gateway.PhaseHandshake, gateway.PhaseLimit, gateway.PhaseAuthenticate, gateway.PhaseRoute, gateway.PhaseDial, gateway.PhaseRelay)
 }
 
 // sideOf returns where to look because of an error, as [tunnel.Side] has it; empty where
@@ -105,11 +97,7 @@ func (m *Gateway) Collect(ch chan<- prometheus.Metric) {
 	}
 	m.vectors.Collect(ch)
 	status := m.Status()
-	one := 0
-	if status.Ready {
-		one = 1
-	}
-	send(ch, gatewayReady, float64(one))
+	send(ch, gatewayReady, oneIf(status.Ready))
 	send(ch, gatewayOpen, float64(status.Open))
 	send(ch, gatewayHandshakes, float64(status.Pending), "pending")
 	send(ch, gatewayHandshakes, float64(status.Waiting), "waiting")

@@ -31,11 +31,7 @@ func (m *Server) collectStatus(status tunnel.Status, ch chan<- prometheus.Metric
 	}
 	m.traffic.forget(&status)
 	total := m.traffic.all()
-	one := 0
-	if status.Ready {
-		one = 1
-	}
-	send(ch, ready, float64(one))
+	send(ch, ready, oneIf(status.Ready))
 	send(ch, handshakes, float64(status.Pending), "pending")
 	send(ch, handshakes, float64(status.Waiting), "waiting")
 	if !status.AuthorityExpires.IsZero() {
@@ -116,6 +112,14 @@ func valueType(f family.Family) prometheus.ValueType {
 // send sends one value of a family that is no histogram.
 func send(ch chan<- prometheus.Metric, f family.Family, value float64, labels ...string) {
 	ch <- prometheus.MustNewConstMetric(f.Desc(), valueType(f), value, labels...)
+}
+
+// oneIf is the value of a gauge that says yes or no.
+func oneIf(yes bool) float64 {
+	if yes {
+		return 1
+	}
+	return 0
 }
 
 // counts are counters, which only grow.

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net"
 	"slices"
 	"sync"
@@ -256,11 +257,7 @@ func (i *issuer) holderOf(id string, now time.Time) (string, error) {
 		return used.key, nil
 	}
 	if len(i.used) >= maxUsed {
-		for id, used := range i.used {
-			if now.After(used.ends) {
-				delete(i.used, id)
-			}
-		}
+		maps.DeleteFunc(i.used, func(_ string, used usedToken) bool { return now.After(used.ends) })
 	}
 	if len(i.used) >= maxUsed {
 		return "", fmt.Errorf("%w: agents of the cluster have joined with %d tokens within an hour", ErrUnavailable, maxUsed)

@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"path"
@@ -82,10 +83,7 @@ type Sidecar struct {
 func (s *Sidecar) SocketDir() string { return path.Join(s.baseDir(), "socket") }
 
 func (s *Sidecar) baseDir() string {
-	if s.Dir == "" {
-		return "/run/causeway-egress"
-	}
-	return s.Dir
+	return cmp.Or(s.Dir, "/run/causeway-egress")
 }
 
 // PhaseOf returns the phase of a manifest, which is a Pod or has a template of one. It

@@ -100,10 +100,5 @@ func (c *clusterRecord) matchesWords(words []string) bool {
 	for _, e := range c.errors {
 		add(e.Text)
 	}
-	for _, word := range words {
-		if !strings.Contains(text.String(), word) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(text.String(), word) })
 }

@@ -79,8 +79,8 @@ func (c privateCause) Unwrap() error { return c.error }
 
 // refusalOf is the message that tells the other side.
 func refusalOf(kind wire.Kind, err error) *wire.Message {
-	var e *Error
-	if !errors.As(err, &e) || codeFromWire(uint64(e.Code)) == CodeInternal {
+	e, ok := errors.AsType[*Error](err)
+	if !ok || codeFromWire(uint64(e.Code)) == CodeInternal {
 		return refusalMessage(kind, CodeInternal, CodeInternal.String())
 	}
 	text := e.Code.String()
@@ -153,9 +153,12 @@ func (r *registrar) spendToken(ctx context.Context, t wire.Token, pub crypto.Pub
 		return id, time.Time{}, err
 	}
 	if !entry.holds(key) {
-		if err := r.claimToken(ctx, entry, t.ID, key); err != nil {
+		claimed, err := r.records.ClaimToken(ctx, t.ID, key)
+		missing := errors.Is(err, fs.ErrNotExist)
+		if err != nil && !missing {
 			return id, time.Time{}, internalError("enroll", id.Cluster, err)
 		}
+		entry.remember(claimed, missing)
 		if err := entry.refuse(id.Cluster, key); err != nil {
 			return id, time.Time{}, err
 		}
@@ -166,17 +169,6 @@ func (r *registrar) spendToken(ctx context.Context, t wire.Token, pub crypto.Pub
 	}
 	entry.void = entry.token.After.Before(revoked)
 	return id, entry.token.After, entry.refuse(id.Cluster, key)
-}
-
-// claimToken spends the token for the key, if it can be, and remembers what it then is.
-func (r *registrar) claimToken(ctx context.Context, entry *claim, id, key string) error {
-	t, err := r.records.ClaimToken(ctx, id, key)
-	missing := errors.Is(err, fs.ErrNotExist)
-	if err != nil && !missing {
-		return err
-	}
-	entry.remember(t, missing)
-	return nil
 }
 
 // verifyToken returns the message's token, if it may be spent as far as can be known

@@ -119,9 +119,12 @@ func (r *registrar) askEnroller(ctx context.Context, from netip.Prefix, asked En
 }
 
 // enrollerError returns the error for one of the Enroller's. cluster is what the token has
-// proven.
+// proven, which may be no name of one.
 func enrollerError(ctx context.Context, cluster string, err error) *Error {
-	refused := &Error{Op: "enroll", Cluster: provenCluster(cluster)}
+	if wire.CheckCluster(cluster) != nil {
+		cluster = ""
+	}
+	refused := &Error{Op: "enroll", Cluster: cluster}
 	var e *Error
 	switch {
 	case errors.As(err, &e):
@@ -132,14 +135,6 @@ func enrollerError(ctx context.Context, cluster string, err error) *Error {
 		refused.Code, refused.Err = CodeTokenUnknown, privateCause{err, "the server does not accept it; the server's log says why"}
 	}
 	return refused
-}
-
-// provenCluster returns the name that came with an error, "" if no cluster can have it.
-func provenCluster(name string) string {
-	if wire.CheckCluster(name) != nil {
-		return ""
-	}
-	return name
 }
 
 const (

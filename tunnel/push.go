@@ -221,7 +221,7 @@ func (p *inboundPeer) pushFor(stream *mux.Stream, cluster string) {
 	var writing sync.Mutex
 	p.server.pushHere(ctx, cluster, Payload{Name: payload.Text(wire.TagName), Data: payload.Bytes(wire.TagData)}, func(agent agentKey, err error) {
 		answer := wire.New(wire.MsgReceived)
-		if e := (*Error)(nil); errors.As(err, &e) {
+		if e, ok := errors.AsType[*Error](err); ok {
 			e = forwardedError(e)
 			answer = refusalMessage(wire.MsgReceived, e.Code, printable.Text(e.reasonText(), printable.Most))
 		}

@@ -94,24 +94,24 @@ func (s *Records) AddToken(ctx context.Context, t Token) error {
 	if err == nil {
 		err = s.Store.Create(ctx, r)
 	}
-	if err == nil && s.sweepDue(t.Created) {
-		s.sweepTokens(ctx, t.Created) // what fails is done the next hour
+	if err == nil {
+		s.sweepTokens(ctx, t.Created)
 	}
 	return err
 }
 
-func (s *Records) sweepDue(now time.Time) bool {
+// sweepTokens removes the tokens that expired long ago, if it is time. One that can't be
+// read stays; what fails is done the next hour.
+func (s *Records) sweepTokens(ctx context.Context, now time.Time) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	due := s.swept.IsZero() || now.Sub(s.swept) >= sweepEvery
 	if due {
 		s.swept = now
 	}
-	return due
-}
-
-// sweepTokens removes the tokens that expired long ago. One that can't be read stays.
-func (s *Records) sweepTokens(ctx context.Context, now time.Time) {
+	s.mu.Unlock()
+	if !due {
+		return
+	}
 	all, _ := s.Store.List(ctx, KindToken, "")
 	for _, r := range all {
 		if t, err := parseToken(r); err == nil && now.Sub(t.Expires) >= tokenGrace && ctx.Err() == nil {

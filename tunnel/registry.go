@@ -6,8 +6,6 @@ import (
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/causewayproject/causeway/internal/group"
 )
 
 // registry holds the sessions of a Server with agents. The zero registry is empty.
@@ -56,9 +54,6 @@ func (r *registry) add(sess *agentSession) (replaced []*agentSession, ok bool) {
 	if r.isRevokedLocked(sess) {
 		return nil, false
 	}
-	if r.sessions == nil {
-		r.sessions, r.byAgent, r.clusters = map[*agentSession]bool{}, map[Identity][]*agentSession{}, map[string]*cluster{}
-	}
 	r.sessions[sess], r.emptied = true, time.Time{}
 	r.byAgent[sess.id] = append(r.byAgent[sess.id], sess)
 	c := r.clusters[sess.id.Cluster]
@@ -93,9 +88,6 @@ func (r *registry) sweepLocked(now time.Time) {
 // certificate was made before at. It returns the present sessions that it refuses.
 func (r *registry) revoke(id Identity, at time.Time) []*agentSession {
 	r.mu.Lock()
-	if r.revoked == nil {
-		r.revoked = map[Identity]time.Time{}
-	}
 	maps.DeleteFunc(r.revoked, r.isOver)
 	over := r.isOver(id, at)
 	if at.After(r.revoked[id]) && !over {
@@ -204,10 +196,6 @@ func (r *registry) countServing() (n int) {
 
 func (r *registry) allSessions() []*agentSession {
 	return r.sessionsWhere(func(*agentSession) bool { return true })
-}
-
-func (r *registry) ofGroup(g *group.Group) []*agentSession {
-	return r.sessionsWhere(func(sess *agentSession) bool { return sess.Group == g })
 }
 
 func (r *registry) ofAgent(id Identity) []*agentSession {

@@ -184,13 +184,13 @@ func (r peerStatus) isMisconfigured() bool {
 	case CodeConfig, CodeVersion, CodeBadCertificate, CodeServerCertificate:
 		return true
 	}
-	var outer *tls.CertificateVerificationError
-	return errors.As(r.err, &outer)
+	_, untrusted := errors.AsType[*tls.CertificateVerificationError](r.err)
+	return untrusted
 }
 
 // shortReason is LastError without the operation and the address.
 func (r peerStatus) shortReason() string {
-	if e := (*Error)(nil); errors.As(r.err, &e) {
+	if e, ok := errors.AsType[*Error](r.err); ok {
 		return printable.Text(e.reasonText(), printable.Most)
 	}
 	return printable.Text(r.err.Error(), printable.Most)

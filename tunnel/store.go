@@ -136,16 +136,11 @@ func (s *MemoryStore) change(r Record, check func(old Record, found bool) error)
 		s.records = map[recordKey]Record{}
 	}
 	s.changes++
-	if s.records[key] = r.copyAs(fmt.Sprint(s.changes)); r.Data == nil {
+	r.Data, r.Version = bytes.Clone(r.Data), fmt.Sprint(s.changes)
+	if s.records[key] = r; r.Data == nil {
 		delete(s.records, key)
 	}
 	return nil
-}
-
-// copyAs returns the record with a version, and Data that the caller can't change.
-func (r Record) copyAs(version string) Record {
-	r.Data, r.Version = bytes.Clone(r.Data), version
-	return r
 }
 
 // List implements [Store].

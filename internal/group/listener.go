@@ -1,6 +1,7 @@
 package group
 
 import (
+	"cmp"
 	"context"
 	"net"
 	"sync"
@@ -25,7 +26,7 @@ func NewListener(l net.Listener, prepare func(context.Context, net.Conn) net.Con
 	p := &Listener{addr: l.Addr(), conns: make(chan net.Conn), stop: stop, ended: make(chan struct{})}
 	p.wg.Go(func() {
 		defer close(p.ended)
-		p.err = new(Set).Serve(ctx, l, 0, func(g *Group, raw net.Conn) {
+		err := new(Set).Serve(ctx, l, 0, func(g *Group, raw net.Conn) {
 			conn := prepare(g.Context(), raw)
 			if conn == nil {
 				return
@@ -36,9 +37,7 @@ func NewListener(l net.Listener, prepare func(context.Context, net.Conn) net.Con
 				conn.Close()
 			}
 		})
-		if p.err == nil {
-			p.err = net.ErrClosed
-		}
+		p.err = cmp.Or(err, net.ErrClosed)
 	})
 	return p
 }

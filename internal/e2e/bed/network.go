@@ -2,11 +2,10 @@ package bed
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
+	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
@@ -57,9 +56,7 @@ type Network struct {
 // runName returns a name that no other run has: the process's id, by which a
 // later run tells that this one is gone, and random digits.
 func runName() string {
-	b := make([]byte, 3)
-	rand.Read(b)
-	return fmt.Sprintf("%s%d-%s", namePrefix, os.Getpid(), hex.EncodeToString(b))
+	return fmt.Sprintf("%s%d-%06x", namePrefix, os.Getpid(), rand.IntN(1<<24))
 }
 
 func newNetwork(ctx context.Context, name string, run *runner) (*Network, error) {

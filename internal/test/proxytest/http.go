@@ -89,16 +89,14 @@ func (p *HTTP) connectTarget(ctx context.Context, conn net.Conn, br *bufio.Reade
 		writeAnswer(conn, http.StatusBadGateway, "")
 		return
 	}
-	if _, err := fmt.Fprint(conn, "HTTP/1.1 200 Connection established\r\n\r\n"); err != nil {
+	_, err = fmt.Fprint(conn, "HTTP/1.1 200 Connection established\r\n\r\n")
+	if n := br.Buffered(); err == nil && n > 0 {
+		early, _ := br.Peek(n)
+		_, err = far.Write(early)
+	}
+	if err != nil {
 		far.Close()
 		return
-	}
-	if n := br.Buffered(); n > 0 {
-		early, _ := br.Peek(n)
-		if _, err := far.Write(early); err != nil {
-			far.Close()
-			return
-		}
 	}
 	relay.Relay(ctx, conn, far)
 }

@@ -49,7 +49,7 @@ func fleetClusters(fleet []tunnel.ReplicaStatus) (seen map[string]tunnelSeen, si
 		}
 	}
 	seen = map[string]tunnelSeen{}
-	agents := map[[2]string]bool{} // that are counted: cluster, process
+	agents := map[[3]string]bool{} // that are counted: cluster, agent, replica
 	for _, r := range fleet {
 		for _, c := range r.Status.Clusters {
 			s := seen[c.Cluster]
@@ -61,7 +61,7 @@ func fleetClusters(fleet []tunnel.ReplicaStatus) (seen map[string]tunnelSeen, si
 				if session.Draining {
 					continue
 				}
-				if process := [2]string{c.Cluster, processName(session)}; !agents[process] {
+				if process := [3]string{c.Cluster, session.Agent, session.Replica}; !agents[process] {
 					agents[process] = true
 					s.agents++
 				}
@@ -121,8 +121,8 @@ var refusals = map[tunnel.Code]string{
 
 // tellRefusal tells of an agent that was refused, if it has proven which cluster's it is.
 func (t *tunnelRun) tellRefusal(ctx context.Context, err error) {
-	var refused *tunnel.Error
-	if !errors.As(err, &refused) || refusals[refused.Code] == "" {
+	refused, ok := errors.AsType[*tunnel.Error](err)
+	if !ok || refusals[refused.Code] == "" {
 		return
 	}
 	key := secretName(refused.Cluster)

@@ -201,9 +201,11 @@ func (f *flags) newAgent(dials *logs.Sampler) (*tunnel.Agent, error) {
 	}
 	var credentials tunnel.CredentialStore = tunnel.FileStore{Dir: f.state}
 	if f.secret != "" {
-		if credentials, err = newSecretStore(f.secret); err != nil {
+		api, err := newPodClient()
+		if err != nil {
 			return nil, cli.Mistake("--secret: %v", err)
 		}
+		credentials = &secretStore{api: api, name: f.secret}
 	}
 	replica, err := f.replicaName()
 	if err != nil {

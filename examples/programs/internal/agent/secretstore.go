@@ -35,15 +35,6 @@ type secretStore struct {
 
 var _ tunnel.CredentialStore = (*secretStore)(nil)
 
-// newSecretStore returns an error if this is not a pod that has a token.
-func newSecretStore(name string) (*secretStore, error) {
-	api, err := newPodClient()
-	if err != nil {
-		return nil, err
-	}
-	return &secretStore{api: api, name: name}, nil
-}
-
 // secretObject is a Secret with all its fields: what is not the agent's is sent back
 // as it came.
 type secretObject map[string]json.RawMessage

@@ -117,8 +117,8 @@ func CheckDashes(args []string) error {
 
 // FlagMistake makes a mistake of an error of pflag.
 func FlagMistake(flags *pflag.FlagSet, err error) error {
-	var unknown *pflag.NotExistError
-	if !errors.As(err, &unknown) {
+	unknown, ok := errors.AsType[*pflag.NotExistError](err)
+	if !ok {
 		return Mistake("%v", err)
 	}
 	typed, name := "--"+unknown.GetSpecifiedName(), unknown.GetSpecifiedName()

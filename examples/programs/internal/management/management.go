@@ -92,10 +92,11 @@ func (f *Flags) Check() error {
 // served, or the API server can't be reached, it tries again, and is alive but not
 // ready.
 func (p Program) Run(ctx context.Context, log *slog.Logger) error {
-	rest, err := p.restConfig()
+	c, err := restconfig.Load(p.Kubeconfig)
 	if err != nil {
 		return fmt.Errorf("--kubeconfig: %w", err)
 	}
+	c.QPS, c.Burst, c.WarningHandler = defaultQPS, defaultBurst, rest.NoWarnings{}
 	cli.MemoryShare() // of which the reconcilers' caches take a part, too
 	ctrllog.SetLogger(logr.FromSlogHandler(log.Handler()))
 	h := &health{err: errNotFilled}
@@ -106,7 +107,7 @@ func (p Program) Run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(p.runManager(ctx, log, rest, h), stop())
+	return errors.Join(p.runManager(ctx, log, rest.AddUserAgent(c, p.Name), h), stop())
 }
 
 func (p Program) newManager(rest *rest.Config, logger logr.Logger, h *health) (manager.Manager, error) {
@@ -123,15 +124,6 @@ func (p Program) newManager(rest *rest.Config, logger logr.Logger, h *health) (m
 		return nil, err
 	}
 	return mgr, mgr.Add(h)
-}
-
-func (p Program) restConfig() (*rest.Config, error) {
-	c, err := restconfig.Load(p.Kubeconfig)
-	if err != nil {
-		return nil, err
-	}
-	c.QPS, c.Burst, c.WarningHandler = defaultQPS, defaultBurst, rest.NoWarnings{}
-	return rest.AddUserAgent(c, p.Name), nil
 }
 
 // runManager sets the manager up, and runs it.

@@ -251,11 +251,9 @@ wait until each server has logged that.`,
 
 // warnJoins says that a revocation does not last while the cluster is registered.
 func warnJoins(ctx context.Context, st *state, cluster string, stderr io.Writer) {
-	_, err := readJoin(ctx, st, cluster)
-	if errors.Is(err, fs.ErrNotExist) {
-		return
+	if _, err := readJoin(ctx, st, cluster); !errors.Is(err, fs.ErrNotExist) {
+		fmt.Fprintf(stderr, "warning: a token of a ServiceAccount lets agents of cluster %q join again, revoked or not. To keep them out: causeway join remove %[1]s, wait until each server has logged that, then revoke\n", cluster)
 	}
-	fmt.Fprintf(stderr, "warning: a token of a ServiceAccount lets agents of cluster %q join again, revoked or not. To keep them out: causeway join remove %[1]s, wait until each server has logged that, then revoke\n", cluster)
 }
 
 func payloadCommand() *cobra.Command {

@@ -102,10 +102,7 @@ func newJoins(ctx context.Context, p *program) (*joins, error) {
 	j := &joins{program: p}
 	j.issuers.Store = p.server.Store
 	p.server.Enroller = &j.issuers
-	if err := j.follow(ctx); err != nil {
-		return nil, err
-	}
-	return j, nil
+	return j, j.follow(ctx)
 }
 
 // follow applies what was added to the state, changed or removed. A registration that

@@ -138,7 +138,7 @@ func (w *connWay) push(p piece) {
 		if busyUntil.Before(p.at) {
 			*busyUntil = p.at
 		}
-		*busyUntil = busyUntil.Add(d.transmitTime(len(p.bytes)))
+		*busyUntil = busyUntil.Add(time.Duration(float64(len(p.bytes)) / float64(d.Rate) * float64(time.Second)))
 		p.at = *busyUntil
 	}
 	p.at = p.at.Add(d.Delay)
@@ -182,9 +182,7 @@ func (w *connWay) writeLoop() {
 	for {
 		p, dropped, ok := w.pop()
 		switch {
-		case !ok:
-			return
-		case p.end != nil && dropped:
+		case !ok, p.end != nil && dropped:
 			return
 		case p.end != nil:
 			w.passEnd(p.end)

@@ -76,11 +76,3 @@ func (d Direction) chunkSize() int {
 	}
 	return min(max(d.Rate/200, minChunk), maxChunk)
 }
-
-// transmitTime returns how long n bytes keep the link busy.
-func (d Direction) transmitTime(n int) time.Duration {
-	if d.Rate <= 0 {
-		return 0
-	}
-	return time.Duration(float64(n) / float64(d.Rate) * float64(time.Second))
-}

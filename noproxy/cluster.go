@@ -192,20 +192,9 @@ func (b *clusterBuilder) addControlPlane(hosts []string) {
 func (b *clusterBuilder) addExtra(extra []string) {
 	for i, list := range extra {
 		items := ParseList(list, "Cluster.Extra")
-		texts := make([]string, len(items))
-		for j, e := range items {
-			texts[j] = e.Text
-		}
-		for j, shown := range redactItems(texts) {
-			reason := itemFault(texts[j])
-			if reason == "" {
-				continue
-			}
-			if shown != texts[j] {
-				reason = "a URL or credentials; write the host alone"
-			}
-			b.errs = append(b.errs, &FieldError{Field: "Extra", Index: i, Text: shown, Reason: reason})
-		}
+		eachFault(items.texts(), func(_ int, text, reason string) {
+			b.errs = append(b.errs, &FieldError{Field: "Extra", Index: i, Text: text, Reason: reason})
+		})
 		b.list = append(b.list, items...)
 	}
 }

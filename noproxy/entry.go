@@ -101,21 +101,25 @@ func validateList(list string) error {
 		return nil // an empty list is valid
 	}
 	var errs []error
-	items := strings.Split(list, ",")
+	eachFault(strings.Split(list, ","), func(i int, text, reason string) {
+		errs = append(errs, &EntryError{Index: i, Text: text, Reason: reason})
+	})
+	return errors.Join(errs...)
+}
+
+// eachFault calls f for each item that can't be used, with what may be shown of it.
+func eachFault(items []string, f func(index int, text, reason string)) {
 	shown := redactItems(items)
 	for i, item := range items {
-		item = strings.TrimSpace(item)
+		item, text := strings.TrimSpace(item), strings.TrimSpace(shown[i])
 		reason := itemFault(item)
-		if reason == "" {
-			continue
-		}
-		text := strings.TrimSpace(shown[i])
-		if text != item {
+		if reason != "" && text != item {
 			reason = "a URL or credentials; write the host alone"
 		}
-		errs = append(errs, &EntryError{Index: i, Text: text, Reason: reason})
+		if reason != "" {
+			f(i, text, reason)
+		}
 	}
-	return errors.Join(errs...)
 }
 
 // itemFault returns why an item can match no host, or "".

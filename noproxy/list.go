@@ -113,15 +113,18 @@ func (e entry) includes(o entry) bool {
 // notice, as they would not notice a connection around the proxy. A network of IPv4 may
 // cover a little more, and gets a Finding: the JVM reads it as the beginning of a text.
 func (l List) JVM() (string, []Finding) {
-	var texts []string
-	for _, e := range l {
-		texts = append(texts, e.Text)
-	}
-	r := renderer{list: l, shown: redactItems(texts)}
+	r := renderer{list: l, shown: redactItems(l.texts())}
 	for i := range l {
 		r.renderEntry(i)
 	}
 	return strings.Join(r.items, JVM.separator()), r.findings
+}
+
+func (l List) texts() (texts []string) {
+	for _, e := range l {
+		texts = append(texts, e.Text)
+	}
+	return texts
 }
 
 type renderer struct {

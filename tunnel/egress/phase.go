@@ -89,11 +89,7 @@ func (s *Sidecar) baseDir() string {
 // PhaseOf returns the phase of a manifest, which is a Pod or has a template of one. It
 // looks at what the manifest runs; no annotation is needed.
 func PhaseOf(manifest []byte) (Phase, error) {
-	_, root, err := yamledit.Parse(manifest)
-	if err != nil {
-		return "", fmt.Errorf("egress: the manifest %w", err)
-	}
-	pod, err := findPod(root)
+	_, pod, err := parsePod(manifest)
 	if err != nil {
 		return "", err
 	}
@@ -111,11 +107,7 @@ func (s *Sidecar) SetPhase(manifest []byte, to Phase) ([]byte, error) {
 	if !slices.Contains(Phases(), to) {
 		return nil, fmt.Errorf("egress: the phase %q is unknown: want off, beside or on", to)
 	}
-	document, root, err := yamledit.Parse(manifest)
-	if err != nil {
-		return nil, fmt.Errorf("egress: the manifest %w", err)
-	}
-	pod, err := findPod(root)
+	document, pod, err := parsePod(manifest)
 	if err != nil {
 		return nil, err
 	}
@@ -193,21 +185,25 @@ func appendItems(mapping *yaml.Node, field string, items []any) error {
 // podNodes are the parts of a manifest that a phase changes.
 type podNodes struct{ spec, container *yaml.Node }
 
-func findPod(root *yaml.Node) (*podNodes, error) {
+func parsePod(manifest []byte) (document *yaml.Node, pod *podNodes, err error) {
+	document, root, err := yamledit.Parse(manifest)
+	if err != nil {
+		return nil, nil, fmt.Errorf("egress: the manifest %w", err)
+	}
 	kind, spec := yamledit.Child(root, "kind"), yamledit.Child(root, "spec")
 	switch {
 	case kind == nil:
-		return nil, errors.New("egress: the manifest has no kind: want a Pod, or a Deployment, StatefulSet or DaemonSet")
+		return nil, nil, errors.New("egress: the manifest has no kind: want a Pod, or a Deployment, StatefulSet or DaemonSet")
 	case slices.Contains([]string{"Deployment", "StatefulSet", "DaemonSet"}, kind.Value):
 		spec = yamledit.Child(yamledit.Child(spec, "template"), "spec")
 	case kind.Value != "Pod":
-		return nil, fmt.Errorf("egress: the manifest is a %s: want a Pod, or a Deployment, StatefulSet or DaemonSet", kind.Value)
+		return nil, nil, fmt.Errorf("egress: the manifest is a %s: want a Pod, or a Deployment, StatefulSet or DaemonSet", kind.Value)
 	}
 	container, _ := yamledit.Named(yamledit.Child(spec, "containers"), apiServerName)
 	if container == nil {
-		return nil, fmt.Errorf("egress: the manifest has no container %s", apiServerName)
+		return nil, nil, fmt.Errorf("egress: the manifest has no container %s", apiServerName)
 	}
-	return &podNodes{spec, container}, nil
+	return document, &podNodes{spec, container}, nil
 }
 
 func (p *podNodes) phase() Phase {

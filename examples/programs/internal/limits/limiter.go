@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"net"
 	"strings"
@@ -201,11 +202,9 @@ func (l *Limiter) enter(to gateway.Request) (all []*holder, metered bool, err *E
 
 // sweepLocked forgets the holders that would be the same if they were made anew.
 func (l *Limiter) sweepLocked(now time.Time) {
-	for k, h := range l.holders {
-		if h.open == 0 && waitFor(h.dials, now, h.dials.Burst()) == 0 && waitFor(h.bytes, now, h.bytes.Burst()) == 0 {
-			delete(l.holders, k)
-		}
-	}
+	maps.DeleteFunc(l.holders, func(_ holderKey, h *holder) bool {
+		return h.open == 0 && waitFor(h.dials, now, h.dials.Burst()) == 0 && waitFor(h.bytes, now, h.bytes.Burst()) == 0
+	})
 	l.swept = len(l.holders)
 }
 

@@ -59,6 +59,8 @@ type rule struct {
 	pods      labels.Selector
 }
 
+func (r rule) covers(ns Namespace) bool { return r.namespace == "" || r.namespace == ns.Name }
+
 func (s *Scope) skippedNamespaces() []string {
 	if s.Skip == nil {
 		return []string{metav1.NamespaceSystem}
@@ -107,10 +109,8 @@ func (i *Injector) Wants(ns Namespace, pod *metav1.ObjectMeta) (bool, Reason) {
 	if said, wanted := injectLabel(pod.Labels); said {
 		return wanted, PodLabel
 	}
-	for _, r := range s.always {
-		if (r.namespace == "" || r.namespace == ns.Name) && r.pods.Matches(labels.Set(pod.Labels)) {
-			return true, AlwaysRule
-		}
+	if slices.ContainsFunc(s.always, func(r rule) bool { return r.covers(ns) && r.pods.Matches(labels.Set(pod.Labels)) }) {
+		return true, AlwaysRule
 	}
 	if said, wanted := injectLabel(ns.Labels); said {
 		return wanted, NamespaceLabel
@@ -125,11 +125,8 @@ func (i *Injector) Wants(ns Namespace, pod *metav1.ObjectMeta) (bool, Reason) {
 // without labels of their own: there the Secret of Options has to be. Pods whose own
 // label takes them in elsewhere don't count.
 func (i *Injector) WantsNamespace(ns Namespace) bool {
-	s := &i.scope
-	for _, r := range s.always {
-		if r.namespace == ns.Name || r.namespace == "" {
-			return true
-		}
+	if slices.ContainsFunc(i.scope.always, func(r rule) bool { return r.covers(ns) }) {
+		return true
 	}
 	wanted, _ := i.Wants(ns, &metav1.ObjectMeta{})
 	return wanted

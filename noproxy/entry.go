@@ -258,12 +258,7 @@ func labelFault(label string) string {
 }
 
 func isDigits(s string) bool {
-	for i := range len(s) {
-		if s[i] < '0' || s[i] > '9' {
-			return false
-		}
-	}
-	return s != ""
+	return s != "" && strings.Trim(s, "0123456789") == ""
 }
 
 // redacted replaces an item that may have credentials.

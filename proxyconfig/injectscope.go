@@ -1,6 +1,7 @@
 package proxyconfig
 
 import (
+	"cmp"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -61,30 +62,19 @@ type rule struct {
 
 func (r rule) covers(ns Namespace) bool { return r.namespace == "" || r.namespace == ns.Name }
 
-func (s *Scope) skippedNamespaces() []string {
-	if s.Skip == nil {
-		return []string{metav1.NamespaceSystem}
-	}
-	return slices.Clone(s.Skip)
-}
-
 func (s *Scope) compile() (scope, error) {
-	c := scope{skip: s.skippedNamespaces()}
+	c := scope{skip: slices.Clone(s.Skip)}
+	if s.Skip == nil {
+		c.skip = []string{metav1.NamespaceSystem}
+	}
 	for _, r := range s.Always {
-		pods, err := labelSelector(r.Pods)
+		pods, err := metav1.LabelSelectorAsSelector(cmp.Or(r.Pods, &metav1.LabelSelector{})) // which selects all
 		if err != nil {
 			return c, fieldError("Scope.Always", err)
 		}
 		c.always = append(c.always, rule{r.Namespace, pods})
 	}
 	return c, nil
-}
-
-func labelSelector(s *metav1.LabelSelector) (labels.Selector, error) {
-	if s == nil {
-		return labels.Everything(), nil
-	}
-	return metav1.LabelSelectorAsSelector(s)
 }
 
 // A Reason is why a pod gets the variables or not.

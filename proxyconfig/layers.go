@@ -81,8 +81,11 @@ func (l Layers) Merge() (*Merged, error) {
 		{FromInstallation, l.Installation, !l.User.Direct, !l.User.OwnList},
 		{FromUser, l.User.Config, true, true},
 	} {
-		if layer.urls {
-			m.takeProxies(layer.config, layer.from)
+		if c := layer.config; layer.urls && c.HTTPProxy != "" {
+			m.HTTPProxy, m.HTTPProxyFrom = c.HTTPProxy, layer.from
+		}
+		if c := layer.config; layer.urls && c.HTTPSProxy != "" {
+			m.HTTPSProxy, m.HTTPSProxyFrom = c.HTTPSProxy, layer.from
 		}
 		if layer.list {
 			m.List = append(m.List, noproxy.ParseList(layer.config.NoProxy, layer.from)...)
@@ -94,15 +97,6 @@ func (l Layers) Merge() (*Merged, error) {
 		return nil, err // too long in total
 	}
 	return &m, nil
-}
-
-func (m *Merged) takeProxies(c Config, from string) {
-	if c.HTTPProxy != "" {
-		m.HTTPProxy, m.HTTPProxyFrom = c.HTTPProxy, from
-	}
-	if c.HTTPSProxy != "" {
-		m.HTTPSProxy, m.HTTPSProxyFrom = c.HTTPSProxy, from
-	}
 }
 
 // sharedList is the list for programs of all kinds. Beside a network it has the

@@ -105,7 +105,7 @@ func (p *Policy) resolve(ctx context.Context, e endpoint, host string) ([]netip.
 	addrs := []netip.Addr{e.addr}
 	if !e.addr.IsValid() {
 		// Don't tell a DNS server of a name that nothing can allow.
-		if !byName && !p.hasNetworkOn(e.port) {
+		if !byName && !slices.ContainsFunc(p.patterns, func(pat pattern) bool { return pat.network.IsValid() && pat.ports.has(e.port) }) {
 			return nil, nil
 		}
 		var err error

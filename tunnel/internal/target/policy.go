@@ -106,12 +106,6 @@ func (p *Policy) addAlias(from, to string) error {
 	return nil
 }
 
-// hasNetworkOn reports whether a network pattern has the port, so that some
-// address could be allowed on it.
-func (p *Policy) hasNetworkOn(port uint16) bool {
-	return slices.ContainsFunc(p.patterns, func(pat pattern) bool { return pat.network.IsValid() && pat.ports.has(port) })
-}
-
 // allowsAddr reports whether an address may be dialed. byName says that it is
 // the address of a name that is allowed.
 //

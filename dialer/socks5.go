@@ -195,18 +195,15 @@ func (s *socksDial) chooseMethod(ctx context.Context, conn net.Conn) (method byt
 	case method == methodNone, method == methodPassword && s.Credentials != nil:
 		return method, nil
 	case method == methodNoneFits:
-		err = fmt.Errorf("%w (%s)", ErrNoAuthMethod, s.offeredMethods())
+		offered := "no authentication, user name and password"
+		if s.Credentials == nil {
+			offered = "no authentication; set Credentials if it wants a user name"
+		}
+		err = fmt.Errorf("%w (%s)", ErrNoAuthMethod, offered)
 	default:
 		err = fmt.Errorf("the proxy chose authentication method %d, which was not offered", method)
 	}
 	return 0, s.newError(ctx, PhaseAuth, err)
-}
-
-func (s *socksDial) offeredMethods() string {
-	if s.Credentials == nil {
-		return "no authentication; set Credentials if it wants a user name"
-	}
-	return "no authentication, user name and password"
 }
 
 func notSOCKS5(version byte) error {

@@ -185,7 +185,12 @@ func (c *clientConn) negotiate(p *protocol) ([]byte, error) {
 	case err == nil:
 		return early, nil
 	}
-	return nil, c.failHandshake(err)
+	if cause := c.displacedError(); cause != nil {
+		err = cause
+	} else if c.drained(err) {
+		err = errShutdown
+	}
+	return nil, c.request.recordFailure(PhaseHandshake, err)
 }
 
 // watchHangup calls left when the client hangs up, until the function that it
@@ -294,17 +299,6 @@ func (c *clientConn) displacedError() error {
 // lets no more clients in.
 func (c *clientConn) drained(err error) bool {
 	return errors.Is(err, os.ErrDeadlineExceeded) && c.group.Accepting().Err() != nil
-}
-
-// failHandshake tells Hooks why the client was not let in, and returns what it
-// told them.
-func (c *clientConn) failHandshake(err error) *Error {
-	if cause := c.displacedError(); cause != nil {
-		err = cause
-	} else if c.drained(err) {
-		err = errShutdown
-	}
-	return c.request.recordFailure(PhaseHandshake, err)
 }
 
 // setKeepAlive finds peers that are gone within a minute and a half: a watch may

@@ -133,6 +133,9 @@ func (p *peers) setAddresses(zones map[string]string) {
 			cancel()
 			return
 		}
+		if p.byAddr == nil {
+			p.byAddr = map[string]*peer{}
+		}
 		p.byAddr[address] = kept
 	}
 }
@@ -273,6 +276,9 @@ func (p *peers) isDraining() bool {
 func (p *peers) addOutbound(l *outboundPeer) {
 	defer p.holders.forgetAll()
 	p.mu.Lock()
+	if p.outbound == nil {
+		p.outbound = map[*outboundPeer]bool{}
+	}
 	p.outbound[l] = true
 	p.mu.Unlock()
 	p.server.announceSoon()
@@ -290,6 +296,9 @@ func (p *peers) removeOutbound(l *outboundPeer) {
 func (p *peers) addInbound(g *inboundPeer) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.inbound == nil {
+		p.inbound = map[*inboundPeer]bool{}
+	}
 	p.inbound[g] = true
 	for _, peer := range p.byAddr {
 		peer.retryNow(g.name)

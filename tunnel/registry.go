@@ -54,6 +54,9 @@ func (r *registry) add(sess *agentSession) (replaced []*agentSession, ok bool) {
 	if r.isRevokedLocked(sess) {
 		return nil, false
 	}
+	if r.sessions == nil {
+		r.sessions, r.byAgent, r.clusters = map[*agentSession]bool{}, map[Identity][]*agentSession{}, map[string]*cluster{}
+	}
 	r.sessions[sess], r.emptied = true, time.Time{}
 	r.byAgent[sess.id] = append(r.byAgent[sess.id], sess)
 	c := r.clusters[sess.id.Cluster]
@@ -88,6 +91,9 @@ func (r *registry) sweepLocked(now time.Time) {
 // certificate was made before at. It returns the present sessions that it refuses.
 func (r *registry) revoke(id Identity, at time.Time) []*agentSession {
 	r.mu.Lock()
+	if r.revoked == nil {
+		r.revoked = map[Identity]time.Time{}
+	}
 	maps.DeleteFunc(r.revoked, r.isOver)
 	over := r.isOver(id, at)
 	if at.After(r.revoked[id]) && !over {

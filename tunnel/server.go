@@ -163,15 +163,13 @@ func (s *Server) setup() error {
 		}
 		s.announced, s.began = []string{s.name}, time.Now()
 		s.peers.server, s.peers.id = s, rand.Text()
-		s.peers.byAddr, s.peers.outbound, s.peers.inbound = map[string]*peer{}, map[*outboundPeer]bool{}, map[*inboundPeer]bool{}
 		s.authority.Store(s.Authority)
 		store := s.Store
 		if store == nil {
 			store = &MemoryStore{}
 		}
 		s.registrar = &registrar{authority: s.authority.Load, records: &Records{Store: store}, life: s.CertificateLife, enroller: s.Enroller}
-		s.registry.life, s.registry.revoked = s.registrar.agentLife(), map[Identity]time.Time{}
-		s.registry.sessions, s.registry.byAgent, s.registry.clusters = map[*agentSession]bool{}, map[Identity][]*agentSession{}, map[string]*cluster{}
+		s.registry.life = s.registrar.agentLife()
 		s.tls = s.registrar.serverTLS()
 		s.groups.Leaving = s.drainGroup
 		s.peers.places, s.peers.pushes = admission.New(maxInbound, 0), make(chan struct{}, maxPushes)

@@ -20,12 +20,19 @@ func TestDirectRotates(t *testing.T) {
 		name   string
 		closed string   // the last numbers of the addresses that refuse
 		want   []string // those of the addresses that are reached, in turn
+		worked string   // the last number of the address that has worked before
 	}{
-		{"all listen", "", []string{"2", "3", "4", "2", "3", "4"}},
-		{"the second refuses", "3", []string{"2", "4", "2", "4"}},
-		{"the first refuses", "2", []string{"3", "4", "3", "4"}},
-		{"one is left", "24", []string{"3", "3", "3"}},
-		{"none", "234", []string{"", ""}},
+		{"all listen", "", []string{"2", "3", "4", "2", "3", "4"}, ""},
+		{"the second refuses", "3", []string{"2", "4", "2", "4"}, ""},
+		{"the first refuses", "2", []string{"3", "4", "3", "4"}, ""},
+		{"one is left", "24", []string{"3", "3", "3"}, ""},
+		{"none", "234", []string{"", ""}, ""},
+		{"the last has worked", "", []string{"4", "2", "3", "4", "2", "3", "4"}, "4"},
+		{"the last has worked, and refuses", "4", []string{"2", "3", "2", "3"}, "4"},
+		{"the rest of its round refuses", "24", []string{"3", "3", "3"}, "3"},
+		{"the end of its round refuses", "4", []string{"3", "2", "3", "2", "3"}, "3"},
+		{"no other is left", "23", []string{"4", "4", "4"}, "4"},
+		{"one of another name has worked", "", []string{"2", "3", "4", "2"}, "9"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			port := "0"
@@ -41,10 +48,13 @@ func TestDirectRotates(t *testing.T) {
 				defer l.Close()
 			}
 			d := dialer.Direct{Dialer: &net.Dialer{Resolver: dnstest.Hosts{"three.test.": hosts}.Resolver()}}
-			ctx := rotate.WithAddrs(t.Context(), &rotate.Addrs{})
+			var addrs rotate.Addrs
+			if tt.worked != "" {
+				addrs.Prefer(net.JoinHostPort("127.0.0."+tt.worked, port), true)
+			}
 			var got []string
 			for range tt.want {
-				last := ""
+				last, ctx := "", rotate.WithAddrs(t.Context(), &addrs)
 				conn, err := d.DialContext(ctx, "tcp", "three.test:"+port)
 				if err == nil {
 					host, _, _ := net.SplitHostPort(conn.RemoteAddr().String())

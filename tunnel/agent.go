@@ -25,8 +25,8 @@ type Agent struct {
 	// Servers are addresses of one Server, or of its replicas, or of a load
 	// balancer in front of them: host:port, or a ws or wss URL. They are tried in
 	// turn. So are the addresses of a server's name, and of a proxy's, if Dial is nil
-	// or a dialer of package dialer: without a wait between them, and first the one that
-	// worked last. If empty, the agent uses those of the invitation, and once it has a
+	// or a dialer of package dialer: without a wait between them, and in each round first the
+	// one that worked last. If empty, the agent uses those of the invitation, and once it has a
 	// certificate and no invitation, those of the last invitation, which Credentials keeps.
 	Servers []string
 	// Dial connects to a server, for example through a corporate proxy. If nil, a
@@ -232,7 +232,7 @@ func (r *runner) attemptServer(ctx context.Context, held []string) (l *serverSes
 			return nil, server, err
 		}
 		_, addr := rotate.Reached(ctx)
-		r.addrs.Prefer(addr)
+		r.addrs.Prefer(addr, true)
 	}
 	l, err = r.openSession(ctx, address, held)
 	if err != nil {

@@ -54,7 +54,7 @@ func (r *runner) refreshSessions() {
 		}
 		r.startSearch()
 		if l.Closed() { // and not one that drains
-			r.addrs.Prefer(l.reached)
+			r.addrs.Prefer(l.reached, true)
 		}
 		lived := time.Since(l.Since)
 		if l.carried.Load() {

@@ -143,6 +143,65 @@ func TestOneLiveAddress(t *testing.T) {
 	}
 }
 
+// TestWorkedStaysFirst: after an outage, in which all addresses of a name failed, the agent begins
+// with the one that worked last.
+func TestWorkedStaysFirst(t *testing.T) {
+	t.Parallel()
+	first, l, port := listenPair(t)
+	silent := proxytest.Serve(first, func(_ context.Context, conn net.Conn) { io.Copy(io.Discard, conn) })
+	defer silent.Close()
+	turns, reached := make(chan bool, 10), make(chan net.Conn, 10)
+	connected, failed := make(chan bool, 10), make(chan bool, 10)
+	b := newBed(t, &tunnel.Server{})
+	b.clients.Go(func() { b.s.Serve(context.Background(), l) })
+	b.start(&tunnel.Agent{
+		Servers: []string{"server.test:" + port}, HandshakeTimeout: time.Second,
+		FirstBackoff: time.Millisecond, MaxBackoff: time.Millisecond,
+		Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+			select {
+			case <-turns:
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+			conn, err := twoAddresses.DialContext(ctx, network, address)
+			if err == nil {
+				reached <- conn
+			}
+			return conn, err
+		},
+		Hooks: tunnel.AgentHooks{
+			Connected: func(string, tunnel.Identity) { connected <- true },
+			Failed:    func(string, error, time.Duration) { failed <- true },
+		},
+	})
+	var got []string
+	next := func(until chan bool) (conn net.Conn) {
+		turns <- true
+		conn = <-reached
+		host, _, _ := net.SplitHostPort(conn.RemoteAddr().String())
+		got = append(got, host)
+		if until != nil {
+			<-until
+		}
+		return conn
+	}
+	next(failed)
+	next(nil) // the enrolment
+	session := next(connected)
+	l.Close()
+	session.Close()
+	next(failed)
+	again, err := net.Listen("tcp", "127.0.0.3:"+port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.serveAlso(again)
+	next(nil)
+	if want := []string{"127.0.0.2", "127.0.0.3", "127.0.0.3", "127.0.0.2", "127.0.0.3"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
 // TestWaitAfterEachRound: once all addresses of a name have failed, the agent waits.
 func TestWaitAfterEachRound(t *testing.T) {
 	t.Parallel()

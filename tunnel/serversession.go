@@ -71,6 +71,7 @@ func (r *runner) openSession(ctx context.Context, server string, held []string) 
 		issued: make(chan *wire.Message, 1),
 	}
 	_, l.reached = rotate.Reached(ctx)
+	r.addrs.Prefer(l.reached, false)
 	l.Init(session.Config{Role: l, Mux: m, Control: control, Group: r.sessions, Streams: group.New(r.ctx), Dialed: true, MaxMessage: wire.MaxBody})
 	if len(l.servers) > 0 {
 		l.name = l.servers[0]

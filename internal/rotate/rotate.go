@@ -24,7 +24,7 @@ const nextWait = 3 * time.Second
 // value is ready for use, by several goroutines.
 type Addrs struct {
 	mu    sync.Mutex // guards the fields below
-	first string     // has its turn before all others; empty: none
+	first string     // that has worked last, and begins each round of its name; empty: none
 	tried map[string]bool
 	found []string // the addresses of the name that was dialed last since WithAddrs
 	name  string   // what was reached last since WithAddrs, as it was asked for
@@ -66,12 +66,14 @@ func (a *Addrs) Left() bool {
 	return slices.ContainsFunc(a.found, func(addr string) bool { return !a.tried[addr] })
 }
 
-// Prefer has a new round begin with the address, which has worked.
-func (a *Addrs) Prefer(addr string) {
+// Prefer has each round of its name begin with the address, which has worked, until another one
+// works. With anew a round begins now.
+func (a *Addrs) Prefer(addr string, anew bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.first = addr
-	clear(a.tried)
+	if a.first = addr; anew {
+		clear(a.tried)
+	}
 }
 
 var errTried = errors.New("the address was tried before")
@@ -91,25 +93,12 @@ func Dial(ctx context.Context, d *net.Dialer, network, address string) (net.Conn
 			a.found = append(a.found, net.JoinHostPort(ip.String(), port))
 		}
 	}})
-	var mu sync.Mutex // guards left
-	var left []string // the addresses that were not dialed now
-	next := *d
-	next.Control = func(_, addr string, _ syscall.RawConn) error {
-		if a.take(addr) {
-			return nil
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		left = append(left, addr)
-		return errTried
+	conn, left, again, err := a.dialTurns(ctx, *d, network, address)
+	for again && a.beginRound(left) { // with first, which is then tried
+		conn, left, again, err = a.dialTurns(ctx, *d, network, address)
 	}
-	short, cancel := context.WithTimeout(ctx, nextWait)
-	defer cancel()
-	conn, err := next.DialContext(short, network, address)
-	mu.Lock()
-	defer mu.Unlock()
-	if err != nil && ctx.Err() == nil && (len(left) > 0 || short.Err() != nil) {
-		a.beginRound(left)
+	if again {
+		next := *d
 		next.Control = func(_, addr string, _ syscall.RawConn) error { a.take(addr); return nil }
 		conn, err = next.DialContext(ctx, network, address)
 	}
@@ -121,14 +110,35 @@ func Dial(ctx context.Context, d *net.Dialer, network, address string) (net.Conn
 	return conn, err
 }
 
+// dialTurns dials the addresses that have their turn. The others are left. again says that it
+// failed, and that they, or more time, may help.
+func (a *Addrs) dialTurns(ctx context.Context, d net.Dialer, network, address string) (conn net.Conn, left []string, again bool, err error) {
+	var mu sync.Mutex // guards others
+	var others []string
+	d.Control = func(_, addr string, _ syscall.RawConn) error {
+		if a.take(addr) {
+			return nil
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		others = append(others, addr)
+		return errTried
+	}
+	short, cancel := context.WithTimeout(ctx, nextWait)
+	defer cancel()
+	conn, err = d.DialContext(short, network, address)
+	mu.Lock()
+	defer mu.Unlock()
+	return conn, others, err != nil && ctx.Err() == nil && (len(others) > 0 || short.Err() != nil), err
+}
+
 // take reports whether the address has its turn, and remembers it.
 func (a *Addrs) take(addr string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.tried[addr] || a.first != "" && a.first != addr {
+	if a.tried[addr] || addr != a.first && !a.tried[a.first] && slices.Contains(a.found, a.first) {
 		return false
 	}
-	a.first = ""
 	if len(a.tried) >= maxTried {
 		a.tried = map[string]bool{}
 	}
@@ -137,15 +147,16 @@ func (a *Addrs) take(addr string) bool {
 }
 
 // beginRound begins a round for these addresses. The others of the name were dialed a moment ago,
-// or cannot be dialed, as IPv6 on a host without it.
-func (a *Addrs) beginRound(addrs []string) {
+// or cannot be dialed, as IPv6 on a host without it. It reports whether one of several is to be
+// the first.
+func (a *Addrs) beginRound(addrs []string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.first = ""
 	for _, addr := range a.found {
 		a.tried[addr] = true
 	}
 	for _, addr := range addrs {
 		delete(a.tried, addr)
 	}
+	return len(addrs) > 1 && slices.Contains(addrs, a.first)
 }

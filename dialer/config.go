@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 
 	"golang.org/x/net/http/httpproxy"
@@ -82,22 +83,24 @@ func FromConfig(cfg *httpproxy.Config) (Dialer, error) {
 // makes the connections without a proxy. Its Resolver is not used. A nil opts is the
 // zero Options.
 //
-// The error names each field, and its variable, whose proxy can't be used, even if
-// no dial would need it. It quotes at most an unknown scheme. (Go's ProxyFunc and
-// golang.org/x/net/proxy dial directly instead.) The Dialer fails for an address that
-// is not host:port with a number as its port. c may be changed afterwards.
+// A proxy that can't be used is the error of the dials that would use it, and of no
+// other: those to port 80, or those to every other port. If it is both, Dialer returns
+// it. The error names the field and its variable, and quotes at most an unknown scheme.
+// (Go's ProxyFunc and golang.org/x/net/proxy dial directly instead.) The Dialer fails
+// for an address that is not host:port with a number as its port. c may be changed
+// afterwards.
 func (c *Config) Dialer(opts *Options) (Dialer, error) {
 	opts = cmp.Or(opts, &Options{})
-	all, err1 := configProxy("AllProxy (ALL_PROXY)", c.AllProxy, opts, forwardOrDirect(opts.Forward))
-	web, err2 := configProxy("HTTPProxy (HTTP_PROXY)", c.HTTPProxy, opts, all)
-	other, err3 := configProxy("HTTPSProxy (HTTPS_PROXY)", c.HTTPSProxy, opts, all)
-	if err := errors.Join(err1, err2, err3); err != nil {
-		return nil, err
+	all := configProxy("AllProxy (ALL_PROXY)", c.AllProxy, opts, forwardOrDirect(opts.Forward))
+	web := configProxy("HTTPProxy (HTTP_PROXY)", c.HTTPProxy, opts, all)
+	other := configProxy("HTTPSProxy (HTTPS_PROXY)", c.HTTPSProxy, opts, all)
+	bad1, ok1 := web.(*unusable)
+	bad2, ok2 := other.(*unusable)
+	if ok1 && ok2 {
+		return nil, errors.Join(slices.Compact([]error{bad1.err, bad2.err})...)
 	}
 	if c.CGI && c.HTTPProxy != "" {
-		web = Func(func(_ context.Context, _, address string) (net.Conn, error) {
-			return nil, &Error{Op: opHTTP, Phase: PhaseConfig, Addr: address, Err: errCGI}
-		})
+		web = &unusable{&Error{Op: opHTTP, Phase: PhaseConfig, Err: errCGI}}
 	}
 	return &Router{NoProxy: noproxy.Parse(c.NoProxy), Direct: forwardOrDirect(opts.Forward), Default: other, web: web}, nil
 }
@@ -140,32 +143,31 @@ func parseProxy(text string) (*url.URL, error) {
 }
 
 // configProxy returns the Dialer for the proxy in a field. If the field is empty, it
-// returns otherwise.
-func configProxy(field, text string, opts *Options, otherwise Dialer) (Dialer, error) {
+// returns otherwise. If it can't be used, it is an *unusable.
+func configProxy(field, text string, opts *Options, otherwise Dialer) Dialer {
 	if text == "" {
-		return otherwise, nil
+		return otherwise
 	}
 	u, err := parseProxy(text)
-	if err != nil {
-		return nil, configError(field, err)
+	if err == nil {
+		if rest, ok := strings.CutPrefix(u.Scheme, "socks5"); ok && !strings.HasPrefix(rest, "h") {
+			u.Scheme = "socks5h" + rest // FromURL's socks5 is curl's
+		}
+		var d Dialer
+		if d, err = FromURL(u, opts); err == nil {
+			return d
+		}
 	}
-	if rest, ok := strings.CutPrefix(u.Scheme, "socks5"); ok && !strings.HasPrefix(rest, "h") {
-		u.Scheme = "socks5h" + rest // FromURL's socks5 is curl's
-	}
-	d, err := FromURL(u, opts)
-	if err != nil {
-		return nil, configError(field, err)
-	}
-	return d, nil
+	named := *err.(*Error)
+	named.Err = fmt.Errorf("%s: %w", field, named.Err)
+	return &unusable{&named}
 }
 
-// configError names the field in an error of a proxy's URL.
-func configError(field string, err error) error {
-	var e *Error
-	if !errors.As(err, &e) {
-		return err
-	}
-	named := *e
-	named.Err = fmt.Errorf("%s: %w", field, e.Err)
-	return &named
+// unusable is in place of a proxy. Its dials fail.
+type unusable struct{ err *Error }
+
+func (u *unusable) DialContext(_ context.Context, _, address string) (net.Conn, error) {
+	err := *u.err
+	err.Addr = address
+	return nil, &err
 }

@@ -22,23 +22,21 @@ func TestConfigErrors(t *testing.T) {
 		cfg  dialer.Config
 		want []string
 	}{
-		{"scheme", dialer.Config{HTTPSProxy: "ftp://proxy"}, []string{"(HTTPS_PROXY)", `"ftp"`}},
-		{"port", dialer.Config{HTTPProxy: "http://proxy:99999"}, []string{"(HTTP_PROXY)", "1 to 65535"}},
-		{"escape", dialer.Config{HTTPSProxy: "http://u:%zz@proxy"}, []string{"(HTTPS_PROXY)", "%25"}},
-		{"white space", dialer.Config{HTTPSProxy: " http://proxy"}, []string{"(HTTPS_PROXY)", "not a URL"}},
+		{"scheme", dialer.Config{HTTPSProxy: "ftp://proxy", HTTPProxy: "ftp://proxy"}, []string{"(HTTPS_PROXY)", `"ftp"`}},
+		{"port", dialer.Config{HTTPProxy: "http://proxy:99999", AllProxy: "http://proxy:99999"}, []string{"(HTTP_PROXY)", "1 to 65535"}},
+		{"escape", dialer.Config{HTTPSProxy: "http://u:%zz@proxy", AllProxy: "x y"}, []string{"(HTTPS_PROXY)", "%25"}},
+		{"white space", dialer.Config{HTTPSProxy: " http://proxy", HTTPProxy: "a b"}, []string{"(HTTPS_PROXY)", "not a URL"}},
 		{"all", dialer.Config{AllProxy: "socks4://proxy"}, []string{"(ALL_PROXY)", "socks4 is not supported"}},
-		{"all, not needed", dialer.Config{AllProxy: "ftp://proxy", HTTPProxy: "a", HTTPSProxy: "a"}, []string{"(ALL_PROXY)", `"ftp"`}},
-		{"each", dialer.Config{HTTPSProxy: "a b", HTTPProxy: "socks4://x", AllProxy: "socks://x"}, []string{"(HTTPS_PROXY)", "(HTTP_PROXY)", "socks4", "(ALL_PROXY)", "no version"}},
-		{"bypassed as well", dialer.Config{HTTPSProxy: "ftp://proxy", NoProxy: "*"}, []string{"(HTTPS_PROXY)"}},
-		{"CGI as well", dialer.Config{HTTPProxy: "ftp://proxy", CGI: true}, []string{"(HTTP_PROXY)"}},
+		{"each", dialer.Config{HTTPSProxy: "a b", HTTPProxy: "socks4://x", AllProxy: "socks://x"}, []string{"(HTTPS_PROXY)", "(HTTP_PROXY)", "socks4"}},
+		{"CGI as well", dialer.Config{HTTPProxy: "ftp://proxy", AllProxy: "ftp://proxy", CGI: true}, []string{"(HTTP_PROXY)", "(ALL_PROXY)"}},
 		{"password", dialer.Config{AllProxy: "http://user:canary/x@proxy"}, []string{"(ALL_PROXY)", "percent-encode"}},
 		{"password without scheme", dialer.Config{AllProxy: "user:canary x@proxy"}, []string{"(ALL_PROXY)", "no scheme"}},
 		{"password of socks5", dialer.Config{AllProxy: "socks5://:canary@proxy"}, []string{"(ALL_PROXY)", "user name is empty"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			_, err := tt.cfg.Dialer(nil)
+			d, err := tt.cfg.Dialer(nil)
 			var e *dialer.Error
-			if !errors.As(err, &e) || e.Phase != dialer.PhaseConfig {
+			if d != nil || !errors.As(err, &e) || e.Phase != dialer.PhaseConfig {
 				t.Fatalf("got %v, want an *Error of the config phase", err)
 			}
 			for _, want := range tt.want {
@@ -48,6 +46,48 @@ func TestConfigErrors(t *testing.T) {
 			}
 			if strings.Contains(err.Error(), "canary") {
 				t.Errorf("got %q", err)
+			}
+		})
+	}
+}
+
+// A proxy that can't be used is the error of the dials that would use it, and of no other.
+func TestConfigUnusable(t *testing.T) {
+	const good, bad, web, other, local = "192.0.2.1:3128", "http://user:canary@a b", "192.0.2.2:80", "192.0.2.2:443", "127.0.0.1:443"
+	opts := &dialer.Options{Forward: dialer.Func(func(_ context.Context, _, address string) (net.Conn, error) { return nil, way(address) })}
+	for _, tt := range []struct {
+		name string
+		cfg  dialer.Config
+		want map[string]string // what is dialed for an address, or the variable that the error names
+	}{
+		{"ALL_PROXY beside both", dialer.Config{HTTPProxy: good, HTTPSProxy: good, AllProxy: bad}, map[string]string{web: good, other: good, local: local}},
+		{"ALL_PROXY beside HTTPS_PROXY", dialer.Config{HTTPSProxy: good, AllProxy: bad}, map[string]string{web: "ALL_PROXY", other: good, local: local}},
+		{"ALL_PROXY beside HTTP_PROXY", dialer.Config{HTTPProxy: good, AllProxy: bad}, map[string]string{web: good, other: "ALL_PROXY", local: local}},
+		{"HTTP_PROXY", dialer.Config{HTTPProxy: bad}, map[string]string{web: "HTTP_PROXY", other: other, local: local}},
+		{"HTTP_PROXY beside HTTPS_PROXY", dialer.Config{HTTPProxy: bad, HTTPSProxy: good}, map[string]string{web: "HTTP_PROXY", other: good, local: local}},
+		{"HTTP_PROXY beside ALL_PROXY", dialer.Config{HTTPProxy: bad, AllProxy: good}, map[string]string{web: "HTTP_PROXY", other: good}},
+		{"HTTPS_PROXY", dialer.Config{HTTPSProxy: bad}, map[string]string{web: web, other: "HTTPS_PROXY", local: local}},
+		{"HTTPS_PROXY beside HTTP_PROXY", dialer.Config{HTTPSProxy: bad, HTTPProxy: good}, map[string]string{web: good, other: "HTTPS_PROXY", local: local}},
+		{"HTTPS_PROXY for what NO_PROXY has", dialer.Config{HTTPSProxy: bad, NoProxy: "192.0.2.2"}, map[string]string{other: other, "192.0.2.3:443": "HTTPS_PROXY"}},
+		{"HTTP_PROXY of a client", dialer.Config{HTTPProxy: bad, HTTPSProxy: good, CGI: true}, map[string]string{web: "REQUEST_METHOD", other: good}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			d, err := tt.cfg.Dialer(opts)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for address, want := range tt.want {
+				_, err := d.DialContext(testContext(t), "tcp", address)
+				if _, _, isAddress := net.SplitHostPort(want); isAddress == nil {
+					if got := wayOf(t, d, address); got != want {
+						t.Errorf("%s: got %s dialed, want %s", address, got, want)
+					}
+					continue
+				}
+				checkConfigError(t, err, want)
+				if e, ok := err.(*dialer.Error); !ok || e.Addr != address || strings.Contains(err.Error(), "canary") {
+					t.Errorf("got %v, want %s in it, and no secret", err, address)
+				}
 			}
 		})
 	}
@@ -240,7 +280,7 @@ func TestFromConfig(t *testing.T) {
 	}
 	_, err = d.DialContext(testContext(t), "tcp", "192.0.2.1:80")
 	checkConfigError(t, err, "REQUEST_METHOD")
-	_, err = dialer.FromConfig(&httpproxy.Config{HTTPProxy: "ftp://proxy"})
+	_, err = dialer.FromConfig(&httpproxy.Config{HTTPProxy: "ftp://proxy", HTTPSProxy: "ftp://proxy"})
 	checkConfigError(t, err, "(HTTP_PROXY)")
 }
 

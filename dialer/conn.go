@@ -54,15 +54,12 @@ func (c *bufferedConn) WriteTo(w io.Writer) (int64, error) {
 	rest := c.rest
 	c.rest = nil
 	c.mu.Unlock()
-	n := 0
-	if len(rest) > 0 {
-		var err error
-		if n, err = w.Write(rest); err != nil {
-			return int64(n), err
-		}
+	n, err := bytes.NewReader(rest).WriteTo(w)
+	if err != nil {
+		return n, err
 	}
 	m, err := io.Copy(w, c.Conn)
-	return int64(n) + m, err
+	return n + m, err
 }
 
 // ReadFrom lets io.Copy splice into Conn.

@@ -114,7 +114,8 @@ func directError(ctx context.Context, address string, err error) error {
 // started, and by several at once if several addresses or Dialers are tried at the
 // same time ([Resolve], SOCKS5.Resolver, Failover.Hedge).
 type Trace struct {
-	// Start is called when a phase begins.
+	// Start is called when a phase begins. A dial that has waited in vain for another
+	// one's HTTP/2 connection has one phase, which is told when it fails.
 	Start func(Event)
 	// Done is called when the phase has ended, with its duration and error.
 	Done func(Event)

@@ -93,7 +93,7 @@ func (e *Error) portAdvice() string {
 	if err != nil || port == "443" || e.Op != opHTTP || e.Status != http.StatusForbidden {
 		return ""
 	}
-	if r, ok := e.Err.(*Refusal); ok && r.Header.Get("Proxy-Status") != "" {
+	if r, ok := errors.AsType[*Refusal](e.Err); ok && r.Header.Get("Proxy-Status") != "" {
 		return "" // the proxy says why (RFC 9209)
 	}
 	return " (many proxies allow CONNECT to port 443 only by default: allow port " + printable.Text(port, maxText) + " there)"
@@ -147,38 +147,28 @@ func (r *Refusal) Error() string {
 // syscall.ENETUNREACH, EHOSTUNREACH and ECONNREFUSED.
 type SOCKSReply byte
 
-var socksReplies = [...]string{
-	1: "general failure",
-	2: "connection not allowed by ruleset",
-	3: "network unreachable",
-	4: "host unreachable",
-	5: "connection refused",
-	6: "TTL expired",
-	7: "command not supported",
-	8: "address type not supported",
+// socksReplies are the meanings of the codes, and the system's errors.
+var socksReplies = map[SOCKSReply]struct {
+	text string
+	is   error
+}{
+	1: {"general failure", nil},
+	2: {"connection not allowed by ruleset", nil},
+	3: {"network unreachable", syscall.ENETUNREACH},
+	4: {"host unreachable", syscall.EHOSTUNREACH},
+	5: {"connection refused", syscall.ECONNREFUSED},
+	6: {"TTL expired", nil},
+	7: {"command not supported", nil},
+	8: {"address type not supported", nil},
 }
 
 // Error returns the code and its meaning.
 func (r SOCKSReply) Error() string {
-	text := "unassigned code"
-	if int(r) < len(socksReplies) && socksReplies[r] != "" {
-		text = socksReplies[r]
-	}
-	return fmt.Sprintf("the proxy answered %d %s", byte(r), text)
+	return fmt.Sprintf("the proxy answered %d %s", byte(r), cmp.Or(socksReplies[r].text, "unassigned code"))
 }
 
 // Is reports whether target is the system's error for r.
-func (r SOCKSReply) Is(target error) bool {
-	switch r {
-	case 3:
-		return target == syscall.ENETUNREACH
-	case 4:
-		return target == syscall.EHOSTUNREACH
-	case 5:
-		return target == syscall.ECONNREFUSED
-	}
-	return false
-}
+func (r SOCKSReply) Is(target error) bool { return target == socksReplies[r].is }
 
 // ErrNoAuthMethod is the cause when a SOCKS5 proxy accepts none of the
 // authentication methods that were offered (method 0xFF of RFC 1928).
@@ -253,7 +243,8 @@ func (f Failures) Timeout() bool {
 //   - A proxy before it in a chain could not reach it (502 to 504, HTTP/2's
 //     CONNECT_ERROR, or the SOCKS5 replies 1 and 3 to 6).
 //
-// It is false for every other answer: 403, 407, and a login that was refused. The last
+// It is false for every other answer, also if the time was over before all of it had
+// come: 403, 407, and a login that was refused. The last
 // proxy's 502 to 504, CONNECT_ERROR and SOCKS5 replies are about the target, so it is
 // false for them too. It is also false for an error of [PhaseConfig], an answer in
 // another protocol, a failure of the field Auth or Credentials, and a dial that was
@@ -276,9 +267,9 @@ func ProxyFailed(err error) bool {
 		// Without a proxy the error may be FromProxy's, which does not know the phase.
 		return e.Proxy != "" || isUnanswered(e.Err)
 	case PhaseAuth:
-		return ended.TimedOut(e.Err) && !errors.As(e.Err, new(credentialsError))
+		return e.Status == 0 && ended.TimedOut(e.Err) && !errors.As(e.Err, new(credentialsError))
 	case PhaseConnect:
-		return isUnanswered(e.Err)
+		return e.Status == 0 && isUnanswered(e.Err)
 	}
 	return false
 }

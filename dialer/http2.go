@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 	"weak"
 
@@ -74,8 +75,9 @@ type http2Proxy struct {
 
 // http2Call is a dial to the proxy. Other dials wait for its result.
 type http2Call struct {
-	done chan struct{} // closed when err is set
-	err  error         // nil also if the caller of this dial has cancelled it
+	done  chan struct{}         // closed when err is set
+	err   error                 // nil also if the caller of this dial has cancelled it
+	phase atomic.Pointer[Event] // that has begun last
 }
 
 // maxHTTP2Attempts is how many connections a dial tries, if they turn out to be closing.
@@ -132,7 +134,7 @@ func (p *HTTP2) openStream(ctx context.Context, h *httpDial) (conn, stream net.C
 // getConn returns a connection with a stream reserved on it, or a connection that
 // speaks HTTP/1.1. fresh says that this call has made the connection.
 func (p *HTTP2) getConn(ctx context.Context, h *httpDial) (cc *http2Conn, conn net.Conn, fresh bool, err error) {
-	for {
+	for began := time.Now(); ; {
 		cc, call, mine, err := p.reserveStream(h.HTTPConnect)
 		switch {
 		case err != nil:
@@ -146,7 +148,16 @@ func (p *HTTP2) getConn(ctx context.Context, h *httpDial) (cc *http2Conn, conn n
 		select {
 		case <-call.done:
 		case <-ctx.Done():
-			return nil, nil, false, h.newError(ctx, PhaseTCP, ctx.Err())
+			at := *call.phase.Load()
+			if at.Phase == PhaseConnect {
+				at.Addr = h.target.authority
+			}
+			err := h.newError(ctx, at.Phase, ctx.Err())
+			if s := h.trace.startPhase(at.Phase, at.Proxy, at.Addr); s != nil {
+				s.event.Began = began
+				s.endPhase(err)
+			}
+			return nil, nil, false, err
 		}
 		if e, ok := errors.AsType[*Error](call.err); ok {
 			shared := *e
@@ -188,6 +199,7 @@ func (p *HTTP2) reserveStream(d *HTTPConnect) (cc *http2Conn, call *http2Call, m
 		return nil, proxy.dialing, false, nil
 	}
 	proxy.dialing = &http2Call{done: make(chan struct{})}
+	proxy.dialing.phase.Store(&Event{Phase: PhaseTCP, Addr: d.Addr})
 	return nil, proxy.dialing, true, nil
 }
 
@@ -217,7 +229,7 @@ func (p *HTTP2) dialShared(ctx context.Context, h *httpDial, call *http2Call) (c
 		// streams. So others get this one only when the proxy's SETTINGS are known.
 		context.AfterFunc(cc.settled, func() { p.finishCall(ctx, h.HTTPConnect, call, cc, nil) })
 	}()
-	conn, err := h.dialProxy(ctx)
+	conn, err := h.dialProxy(h.tracePhases(ctx, call))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -237,6 +249,21 @@ func (p *HTTP2) dialShared(ctx context.Context, h *httpDial, call *http2Call) (c
 		return nil, nil, h.newError(ctx, PhaseConnect, err)
 	}
 	return cc, nil, nil
+}
+
+// tracePhases returns the context of the dial, and has call, unless it is nil, know of its
+// phases.
+func (h *httpDial) tracePhases(ctx context.Context, call *http2Call) context.Context {
+	outer := cmp.Or(h.trace, &Trace{})
+	h.trace = &Trace{Done: outer.Done, Start: func(e Event) {
+		if call != nil && (e.Proxy == h.displayName() || e.Proxy == "" && e.Addr == h.proxy.address) { // not those of a hop before
+			call.phase.Store(&e)
+		}
+		if outer.Start != nil {
+			outer.Start(e)
+		}
+	}}
+	return WithTrace(ctx, h.trace)
 }
 
 // addConn adds cc, and reserves a stream on it for the caller.
@@ -354,14 +381,6 @@ func newHTTP2Conn(c *http.ClientConn, wire *http2Wire, settled context.Context) 
 		cc.changed = make(chan struct{})
 	})
 	return cc
-}
-
-// stateChange returns a channel that is closed at the next change of the connection's
-// state, when another stream may be possible.
-func (cc *http2Conn) stateChange() <-chan struct{} {
-	cc.mu.Lock()
-	defer cc.mu.Unlock()
-	return cc.changed
 }
 
 // mayRetry reports whether a request that failed with err may be sent again on another

@@ -8,8 +8,10 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strconv"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/net/http2"
@@ -165,6 +167,74 @@ func TestHTTP2ProxyFailed(t *testing.T) {
 			}
 			tt.check(t, d)
 		})
+	}
+}
+
+// What a proxy has answered is in the error, whatever ends the wait for the rest of it.
+func TestAnswerBeforeTheEnd(t *testing.T) {
+	basic := dialer.Basic(dialer.Password("u", "p"))
+	for _, tt := range []struct {
+		name   string
+		status int
+		http1  string
+		auth   dialer.Authenticator
+		phase  dialer.Phase
+	}{
+		{"a body is withheld", 404, "404 No\r\nContent-Length: 9\r\n\r\n", nil, dialer.PhaseConnect},
+		{"half a body", 500, "500 No\r\nContent-Length: 9\r\n\r\nhalf", nil, dialer.PhaseConnect},
+		{"half a chunk", 403, "403 No\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nha", nil, dialer.PhaseConnect},
+		{"half a header", 403, "403 No\r\nX-", nil, dialer.PhaseConnect},
+		{"a login without one", 407, "407 No\r\nContent-Length: 9\r\n\r\n", nil, dialer.PhaseAuth},
+		{"a login", 407, "407 No\r\nProxy-Authenticate: Basic\r\nContent-Length: 9\r\n\r\n", basic, dialer.PhaseAuth},
+	} {
+		for _, proto := range []string{"h2", "http/1.1"} {
+			for _, ends := range []string{"the caller's deadline", "the caller", "Timeout"} {
+				t.Run(tt.name+" over "+proto+", "+ends, func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) {
+						const limit = time.Second / 2 // less than the wait for a body
+						d, _ := framed(t, nil, func(_ context.Context, f *h2Frames) {
+							for got := range f.Received {
+								if got.Type == http2.FrameHeaders {
+									f.Answer(got.Stream, false, strconv.Itoa(tt.status))
+								}
+							}
+						})
+						if proto == "http/1.1" {
+							d = &dialer.HTTPConnect{Addr: "proxy:80", Forward: dialer.Func(func(context.Context, string, string) (net.Conn, error) {
+								near, far := net.Pipe()
+								go func() {
+									http.ReadRequest(bufio.NewReader(far))
+									io.WriteString(far, "HTTP/1.1 "+tt.http1)
+								}()
+								return near, nil
+							})}
+						}
+						d.Auth = tt.auth
+						ctx, cancel := context.WithCancel(t.Context())
+						defer cancel()
+						want := context.DeadlineExceeded
+						switch ends {
+						case "Timeout":
+							d.Timeout = limit
+						case "the caller":
+							time.AfterFunc(limit, cancel)
+							want = context.Canceled
+						default:
+							ctx, cancel = context.WithTimeout(ctx, limit)
+							defer cancel()
+						}
+						_, err := d.DialContext(ctx, "tcp", target)
+						var e *dialer.Error
+						if !errors.As(err, &e) || e.Status != tt.status || e.Phase != tt.phase || dialer.ProxyFailed(err) || !errors.Is(err, want) {
+							t.Errorf("got %v, want status %d in phase %s, that is no failure of the proxy, and %v", err, tt.status, tt.phase, want)
+						}
+						if refusal, ok := errors.AsType[*dialer.Refusal](err); !ok || refusal.StatusCode != tt.status {
+							t.Errorf("got %v, want a Refusal", err)
+						}
+					})
+				})
+			}
+		}
 	}
 }
 

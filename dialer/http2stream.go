@@ -72,7 +72,9 @@ func (cc *http2Conn) reserveAgain(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, bodyWait, errHTTP2NoStreams) // as after a GOAWAY
 	defer cancel()
 	for {
-		changed := cc.stateChange()
+		cc.mu.Lock()
+		changed := cc.changed // when another stream may be possible
+		cc.mu.Unlock()
 		if cc.Reserve() == nil {
 			return nil
 		}
@@ -140,11 +142,12 @@ func (p *HTTP2) sendRequest(ctx context.Context, h *httpDial, cc *http2Conn, hea
 		refused()
 		refusal = readHTTP2Refusal(ctx, res, s.cancel)
 	}
+	stopped := stop()
 	switch {
-	case !stop():
-		err = ended.Error(ctx, ctx.Err())
 	case refusal != nil:
 		return nil, refusal, nil
+	case !stopped:
+		err = ended.Error(ctx, ctx.Err())
 	case malformed:
 		err = errHTTP2Status
 	case res.Header["Content-Length"] != nil:
@@ -280,13 +283,9 @@ func (s *http2Stream) Read(p []byte) (int, error) {
 	case err == nil:
 		return n, nil
 	case err == io.EOF:
-		s.mu.Lock()
-		broken := s.err
-		s.mu.Unlock()
-		if broken == nil {
+		if err = s.endError(); err == nil {
 			return n, io.EOF
 		}
-		err = broken
 	case errors.Is(err, io.ErrClosedPipe):
 		err = net.ErrClosed
 	}
@@ -297,11 +296,11 @@ func (s *http2Stream) Read(p []byte) (int, error) {
 // that is.
 func (s *http2Stream) Write(p []byte) (int, error) {
 	n := 0
-	err := s.writeError()
+	err := s.endError()
 	if err == nil && len(p) > 0 {
 		n, err = s.out.Write(p)
 		if errors.Is(err, io.ErrClosedPipe) {
-			if err = s.writeError(); err == nil {
+			if err = s.endError(); err == nil {
 				err = syscall.EPIPE // after CloseWrite, or the request has ended
 			}
 		}
@@ -312,8 +311,8 @@ func (s *http2Stream) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// writeError returns why nothing can be written, or nil if that is not known.
-func (s *http2Stream) writeError() error {
+// endError returns why the stream has ended on this side, or nil if that is not known.
+func (s *http2Stream) endError() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {

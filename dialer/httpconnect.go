@@ -66,7 +66,7 @@ const maxAttempts = 5
 func (d *HTTPConnect) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	h := &httpDial{HTTPConnect: d, proxyDial: proxyDial{
 		op: opHTTP, scheme: "http", dialer: d, configured: d.Addr, forward: d.Forward,
-		trace: contextTrace(ctx), address: address,
+		trace: contextTrace(ctx), address: address, began: time.Now(),
 	}}
 	if d.TLSConfig != nil {
 		h.scheme = "https"
@@ -181,7 +181,7 @@ func (h *httpDial) askProxy(ctx context.Context, request func(context.Context) (
 			err = h.newError(ctx, phase, h.maskRefusal(refusal))
 		}
 		s.endPhase(err)
-		if refusal == nil || refusal.StatusCode != http.StatusProxyAuthRequired || h.Auth == nil || h.attempt == maxAttempts {
+		if refusal == nil || refusal.StatusCode != http.StatusProxyAuthRequired || h.Auth == nil || h.attempt == maxAttempts || ctx.Err() != nil {
 			return false, err
 		}
 		if authErr := h.authenticate(ctx, refusal); authErr != nil {

@@ -8,8 +8,10 @@ import (
 	"io"
 	"net"
 	"os"
+	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -71,6 +73,108 @@ func TestContextInEveryPhase(t *testing.T) {
 				checkTimeout(t, d, ctx)
 			})
 		}
+	}
+}
+
+// The error of a dial that took too long says who ended it, and after how long.
+func TestWhoEndedTheDial(t *testing.T) {
+	const limit = 20 * time.Millisecond
+	why := errors.New("why")
+	for _, tt := range []struct {
+		name    string
+		timeout time.Duration
+		limit   func(context.Context) (context.Context, context.CancelFunc)
+		want    string // in the text once
+		not     string // in the text
+	}{
+		{"Timeout", limit, context.WithCancel, "connect: context deadline exceeded: the dialer's Timeout of 20ms is over", "caller"},
+		{"the caller's deadline", 0, func(ctx context.Context) (context.Context, context.CancelFunc) {
+			return context.WithTimeout(ctx, limit)
+		},
+			"(the caller's deadline, after 20ms)", "Timeout"},
+		{"both, the caller's first", time.Minute, func(ctx context.Context) (context.Context, context.CancelFunc) {
+			return context.WithTimeout(ctx, limit)
+		},
+			"(the caller's deadline, after 20ms)", "Timeout"},
+		{"the caller's, who says why", 0, func(ctx context.Context) (context.Context, context.CancelFunc) {
+			return context.WithTimeoutCause(ctx, limit, why)
+		}, "connect: context deadline exceeded: why", "caller"},
+		{"the caller cancels", 0, func(ctx context.Context) (context.Context, context.CancelFunc) {
+			ctx, cancel := context.WithCancel(ctx)
+			time.AfterFunc(limit, cancel)
+			return ctx, cancel
+		}, "connect: context canceled", "("},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				hop := &dialer.HTTPConnect{Addr: "hop:80", Forward: mute(t), Timeout: tt.timeout}
+				for _, d := range []dialer.Dialer{hop,
+					&dialer.SOCKS5{Addr: "proxy:1080", Forward: mute(t), Timeout: tt.timeout},
+					&dialer.HTTPConnect{Addr: "proxy:80", Forward: hop, Timeout: 2 * tt.timeout},
+				} {
+					ctx, cancel := tt.limit(t.Context())
+					defer cancel()
+					_, err := d.DialContext(ctx, "tcp", target)
+					if text := err.Error(); strings.Count(text, tt.want) != 1 || strings.Contains(text, tt.not) {
+						t.Errorf("got %s, want once %q, and no %q", text, tt.want, tt.not)
+					}
+				}
+			})
+		})
+	}
+}
+
+// A dial that waits for the HTTP/2 connection of another one says which phase that is in.
+func TestHTTP2WaitPhase(t *testing.T) {
+	proxy := func(forward dialer.Dialer) *dialer.HTTPConnect {
+		return &dialer.HTTPConnect{Addr: "proxy.example.com:443", TLSConfig: &tls.Config{}, HTTP2: &dialer.HTTP2{}, Forward: forward}
+	}
+	silent := rawProxy(t, "h2", func(p *rawHTTP2) { io.Copy(io.Discard, p.conn) })
+	silent.HTTP2.PingInterval = -1
+	for _, tt := range []struct {
+		name  string
+		phase dialer.Phase
+		begun dialer.Phase // of the first dial
+		d     *dialer.HTTPConnect
+	}{
+		{"dns", dialer.PhaseDNS, dialer.PhaseDNS, proxy(dialer.Direct{Dialer: &net.Dialer{Resolver: &net.Resolver{
+			PreferGo: true,
+			Dial:     func(ctx context.Context, _, _ string) (net.Conn, error) { <-ctx.Done(); return nil, ctx.Err() },
+		}}})},
+		{"tcp", dialer.PhaseTCP, dialer.PhaseTCP, &dialer.HTTPConnect{
+			Addr: "127.0.0.1:443", TLSConfig: &tls.Config{}, HTTP2: &dialer.HTTP2{},
+			Forward: dialer.Direct{Dialer: &net.Dialer{ControlContext: func(ctx context.Context, _, _ string, _ syscall.RawConn) error { <-ctx.Done(); return ctx.Err() }}},
+		}},
+		{"a hop before", dialer.PhaseTCP, dialer.PhaseConnect, proxy(&dialer.HTTPConnect{Addr: "hop.example.com:80", Forward: mute(t)})},
+		{"tls", dialer.PhaseTLS, dialer.PhaseTLS, proxy(mute(t))},
+		{"connect", dialer.PhaseConnect, dialer.PhaseConnect, silent},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			begun, ended := make(chan bool, 10), make(chan bool)
+			go func() {
+				defer close(ended)
+				tt.d.DialContext(dialer.WithTrace(ctx, &dialer.Trace{Start: func(e dialer.Event) {
+					if e.Phase == tt.begun {
+						begun <- true
+					}
+				}}), "tcp", target)
+			}()
+			<-begun
+			late, stop := context.WithTimeout(t.Context(), 10*time.Millisecond)
+			defer stop()
+			var events []dialer.Event
+			_, err := tt.d.DialContext(dialer.WithTrace(late, &dialer.Trace{Done: func(e dialer.Event) { events = append(events, e) }}), "tcp", target)
+			var e *dialer.Error
+			if !errors.As(err, &e) || e.Phase != tt.phase || !e.Timeout() {
+				t.Errorf("got %v, want a timeout in phase %s", err, tt.phase)
+			}
+			if len(events) != 1 || events[0].Phase != tt.phase || events[0].Err != err || events[0].Duration < time.Millisecond {
+				t.Errorf("got events %v, want one of this wait", events)
+			}
+			cancel()
+			<-ended
+		})
 	}
 }
 

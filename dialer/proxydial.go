@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"time"
@@ -20,6 +21,7 @@ type proxyDial struct {
 	forward    Dialer // its field Forward
 	trace      *Trace
 	address    string // the address that was asked for
+	began      time.Time
 	proxy      proxyAddr
 	target     target
 }
@@ -80,8 +82,11 @@ func (p *proxyDial) newError(ctx context.Context, phase Phase, err error) error 
 		return err
 	}
 	e = &Error{Op: p.op, Phase: phase, Proxy: p.displayName(), Addr: p.address, Err: ended.Error(ctx, err)}
+	if context.Cause(ctx) == context.DeadlineExceeded && !errors.As(err, new(*Error)) { // a hop has said it already
+		e.Err = fmt.Errorf("%w (the caller's deadline, after %v)", e.Err, time.Since(p.began).Round(time.Millisecond))
+	}
 	// Only the answer of this proxy counts, not one further down in the chain.
-	switch answer := e.Err.(type) {
+	switch answer := err.(type) {
 	case *Refusal:
 		e.Status = answer.StatusCode
 		// tinyproxy answers 401 to wrong credentials.
@@ -107,7 +112,7 @@ func handshake(ctx context.Context, conn net.Conn, f func() error) error {
 		return err
 	}
 	// ctx has ended: conn is closed, or is about to be.
-	if _, ok := err.(*Error); ok && errors.Is(err, ctx.Err()) {
+	if e, ok := err.(*Error); ok && (e.Status != 0 || errors.Is(err, ctx.Err())) {
 		return err // it knows the phase
 	}
 	return ended.Error(ctx, ctx.Err())
@@ -121,7 +126,14 @@ func withTimeout(ctx context.Context, d time.Duration) (context.Context, context
 	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= d {
 		return ctx, func() {} // another context would cost seven allocations
 	}
-	return context.WithTimeout(ctx, d)
+	return context.WithTimeoutCause(ctx, d, timeoutError(d))
+}
+
+// timeoutError is the cause of a dial's context that the field Timeout has ended.
+type timeoutError time.Duration
+
+func (e timeoutError) Error() string {
+	return fmt.Sprintf("the dialer's Timeout of %v is over", time.Duration(e))
 }
 
 func forwardOrDirect(d Dialer) Dialer { return cmp.Or[Dialer](d, Direct{}) }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -142,26 +143,14 @@ type statusLine struct {
 
 // parseStatusLine accepts HTTP/1.x with or without a reason phrase.
 func parseStatusLine(line []byte) (statusLine, error) {
-	var s statusLine
 	rest, ok := bytes.CutPrefix(line, []byte("HTTP/1."))
-	if !ok {
-		return s, notHTTP(line)
-	}
 	version, rest, _ := bytes.Cut(rest, []byte(" "))
-	code, reason, _ := bytes.Cut(bytes.TrimLeft(rest, " "), []byte(" "))
-	if len(version) != 1 || version[0] < '0' || version[0] > '9' || len(code) != 3 {
-		return s, notHTTP(line)
+	digits, reason, _ := bytes.Cut(bytes.TrimLeft(rest, " "), []byte(" "))
+	code, err := strconv.ParseUint(string(digits), 10, 16)
+	if !ok || len(version) != 1 || version[0] < '0' || version[0] > '9' || len(digits) != 3 || err != nil || code < 100 {
+		return statusLine{}, notHTTP(line)
 	}
-	for _, c := range code {
-		if c < '0' || c > '9' {
-			return s, notHTTP(line)
-		}
-		s.code = s.code*10 + int(c-'0')
-	}
-	if s.code < 100 {
-		return s, notHTTP(line)
-	}
-	s.minor = version[0]
+	s := statusLine{minor: version[0], code: int(code)}
 	if s.code/100 != 2 {
 		s.reason = string(reason)
 	}

@@ -9,6 +9,8 @@ import (
 	"net"
 	"net/netip"
 	"time"
+
+	"github.com/causewayproject/causeway/internal/ended"
 )
 
 // SOCKS5 dials through a SOCKS5 proxy (RFC 1928), without authentication or with a
@@ -47,7 +49,7 @@ type SOCKS5 struct {
 func (d *SOCKS5) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	s := &socksDial{SOCKS5: d, proxyDial: proxyDial{
 		op: opSOCKS5, scheme: "socks5", dialer: d, configured: d.Addr, forward: d.Forward,
-		trace: contextTrace(ctx), address: address,
+		trace: contextTrace(ctx), address: address, began: time.Now(),
 	}}
 	err := s.prepare(ctx, network)
 	if err == nil && len(s.target.host) > 255 {
@@ -131,9 +133,9 @@ func (s *socksDial) addrsError(ctx context.Context, err error) error {
 		return err
 	}
 	if last := decisiveError(e); last != nil && last.Phase != PhaseConnect {
-		return s.newError(ctx, last.Phase, last.Err)
+		e = last
 	}
-	return &Error{Op: opSOCKS5, Phase: e.Phase, Proxy: s.displayName(), Addr: s.address, Status: e.Status, Err: e.Err}
+	return &Error{Op: opSOCKS5, Phase: e.Phase, Proxy: s.displayName(), Addr: s.address, Status: e.Status, Err: ended.Error(ctx, e.Err)}
 }
 
 // isUnreachableReply reports whether a reply says that the proxy could not reach what

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/net/proxy"
 
 	"github.com/causewayproject/causeway/internal/ended"
+	"github.com/causewayproject/causeway/internal/race"
 )
 
 // ToProxy returns d as a dialer of golang.org/x/net/proxy, for functions that take
@@ -73,15 +74,11 @@ func (d fromProxy) dial(ctx context.Context, network, address string) (net.Conn,
 	if cd, ok := d.Dialer.(proxy.ContextDialer); ok && !perHost {
 		return cd.DialContext(ctx, network, address)
 	}
-	type result struct {
-		conn net.Conn
-		err  error
-	}
-	results := make(chan result) // without a buffer: a conn is taken or closed
+	results := make(chan race.Attempt) // without a buffer: a conn is taken or closed
 	go func() {
 		conn, err := d.Dial(network, address)
 		select {
-		case results <- result{conn, err}:
+		case results <- race.Attempt{Conn: conn, Err: err}:
 		case <-ctx.Done():
 			if err == nil {
 				conn.Close()
@@ -90,7 +87,7 @@ func (d fromProxy) dial(ctx context.Context, network, address string) (net.Conn,
 	}()
 	select {
 	case r := <-results:
-		return r.conn, r.err
+		return r.Conn, r.Err
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
+	"fmt"
 	mathrand "math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -225,7 +226,8 @@ func (r *runner) attemptServer(ctx context.Context, held []string) (l *serverSes
 	address := servers[r.serverIndex%len(servers)]
 	server = mask.Address(address)
 	r.serverIndex++
-	ctx, cancel := context.WithTimeout(rotate.WithAddrs(ctx, &r.addrs), cmp.Or(r.HandshakeTimeout, 15*time.Second))
+	limit := cmp.Or(r.HandshakeTimeout, 15*time.Second)
+	ctx, cancel := context.WithTimeoutCause(rotate.WithAddrs(ctx, &r.addrs), limit, fmt.Errorf("the HandshakeTimeout of %v is over", limit))
 	defer cancel()
 	if enrol {
 		if err = r.enroll(ctx, address); err != nil {

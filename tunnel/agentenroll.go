@@ -132,7 +132,7 @@ func (r *runner) enroll(ctx context.Context, server string) error {
 			r.spendToken(inv.Token)
 			r.key, r.revoked = nil, true
 		}
-		return err
+		return connectError(ctx, server, err)
 	}
 	made.Servers = inv.Servers
 	before := r.held()
@@ -217,7 +217,14 @@ func requestCertificate(ctx context.Context, conn net.Conn, state *tls.Connectio
 	}
 	answer, err := exchangeMessages(ctx, conn, m)
 	if err != nil {
-		return nil, askError(ctx, inv.Cluster, err)
+		e := &Error{Op: "enroll", Cluster: inv.Cluster, Code: CodeLost, Err: err}
+		switch end := ctx.Err(); {
+		case end != nil:
+			e.Code, e.Err = contextCode(end), ended.Error(ctx, err)
+		case errors.Is(err, wire.ErrMalformed):
+			e.Code = CodeBadRequest
+		}
+		return nil, e
 	}
 	if answer.Kind != wire.MsgIssued && answer.Kind != wire.MsgRefusal {
 		return nil, &Error{Op: "enroll", Cluster: inv.Cluster, Code: CodeBadRequest, Err: errors.New("the server's answer is something else")}
@@ -240,18 +247,6 @@ func exchangeMessages(ctx context.Context, conn net.Conn, m *wire.Message) (*wir
 		return nil, err
 	}
 	return wire.Read(conn, wire.MaxBody)
-}
-
-func askError(ctx context.Context, cluster string, err error) error {
-	e := &Error{Op: "enroll", Cluster: cluster, Code: CodeLost, Err: err}
-	switch end := ctx.Err(); {
-	case end != nil:
-		e.Code, e.Err = contextCode(end), ended.Error(ctx, err)
-	case errors.Is(err, wire.ErrMalformed):
-		e.Code = CodeBadRequest
-	}
-	e.Err = nameAddress(ctx, e.Err)
-	return e
 }
 
 // newRequest makes a key and the RENEW that asks for its certificate on

@@ -137,9 +137,40 @@ func TestOneLiveAddress(t *testing.T) {
 		t.Fatalf("got %d dials and then %d, %q and waits %v; want 5 with the enrolment's and then one, and no waits after three failures", dials, len(live), failed.texts, failed.waits)
 	}
 	for i, text := range failed.texts {
-		if want := "connect server.test:" + port + ": no answer in time: at " + net.JoinHostPort(hosts["server.test."][i], port) + ": TLS handshake"; !strings.Contains(text, want) {
+		if want := "connect server.test:" + port + ": no answer in time: at " + net.JoinHostPort(hosts["server.test."][i], port) + ": the HandshakeTimeout of 1s is over: TLS handshake"; !strings.Contains(text, want) {
 			t.Errorf("got %q, want %q", text, want)
 		}
+	}
+}
+
+// TestFailureNamesAddress: whatever one of a name's servers does wrong, the error says which it is.
+func TestFailureNamesAddress(t *testing.T) {
+	for name, tt := range map[string]struct {
+		spoil func(inv *tunnel.Invitation, other tunnel.Invitation)
+		want  string // behind the server; AT stands for the address
+	}{
+		"another authority": {func(inv *tunnel.Invitation, _ tunnel.Invitation) {}, ": the server's certificate is not of the pinned authority: at AT: "},
+		"another's token":   {func(inv *tunnel.Invitation, other tunnel.Invitation) { inv.Pin = other.Pin }, ": unknown token: at AT"},
+		"another cluster":   {func(inv *tunnel.Invitation, other tunnel.Invitation) { *inv, inv.Cluster = other, "default/x" }, ": the token or certificate belongs to another cluster: at AT"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			first, l, port := listenPair(t)
+			other, b := newBed(t, &tunnel.Server{}), newBed(t, &tunnel.Server{})
+			other.serveAlso(first)
+			b.serveAlso(l)
+			inv, failed := b.invite(), make(chan error, 100)
+			tt.spoil(&inv, other.invite())
+			b.start(&tunnel.Agent{
+				Servers: []string{"server.test:" + port}, Dial: twoAddresses.DialContext,
+				Invitation: func(context.Context) (tunnel.Invitation, error) { return inv, nil },
+				Hooks:      tunnel.AgentHooks{Failed: func(_ string, err error, _ time.Duration) { failed <- err }},
+			})
+			want := " server.test:" + port + strings.ReplaceAll(tt.want, "AT", "127.0.0.2:"+port)
+			if err := <-failed; !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), "tunnel: enroll ") {
+				t.Errorf("got %v, want %q", err, want)
+			}
+		})
 	}
 }
 

@@ -85,12 +85,13 @@ func (r *runner) openSession(ctx context.Context, server string, held []string) 
 	return l, nil
 }
 
-// connectError returns err with the server's address, and with a code if it lacks one.
+// connectError returns err, of a session or an enrolment, with the server's address, and with
+// a code if it lacks one.
 func connectError(ctx context.Context, server string, err error) error {
 	server = mask.Address(server)
 	var e *Error
 	switch {
-	case errors.As(err, &e) && e.Op == "connect" && e.Addr == "":
+	case errors.As(err, &e) && (e.Op == "connect" || e.Op == "enroll") && e.Addr == "":
 		named := *e
 		named.Addr, named.Err = server, nameAddress(ctx, e.Err)
 		return &named

@@ -28,11 +28,11 @@ func TestSilentServer(t *testing.T) {
 		answer       string // before the silence
 		want         string // PROXY stands for the proxy
 	}{
-		{"TLS", "", nil, "", "no answer in time: TLS handshake: context deadline exceeded"},
-		{"ws", "ws://", nil, "", "no answer in time: websocket upgrade: context deadline exceeded"},
-		{"wss", "wss://", nil, "", "no answer in time: outer TLS handshake: context deadline exceeded"},
-		{"what is behind a proxy", "", through, "HTTP/1.1 200 OK\r\n\r\n", "no answer in time: through the proxy PROXY: TLS handshake: context deadline exceeded"},
-		{"a proxy", "", through, "", "no answer in time: dialer: 127.0.0.1:1 through http://PROXY: connect: context deadline exceeded"},
+		{"TLS", "", nil, "", "no answer in time: the HandshakeTimeout of 100ms is over: TLS handshake: context deadline exceeded"},
+		{"ws", "ws://", nil, "", "no answer in time: websocket upgrade: context deadline exceeded: the HandshakeTimeout of 100ms is over"},
+		{"wss", "wss://", nil, "", "no answer in time: the HandshakeTimeout of 100ms is over: outer TLS handshake: context deadline exceeded"},
+		{"what is behind a proxy", "", through, "HTTP/1.1 200 OK\r\n\r\n", "no answer in time: the HandshakeTimeout of 100ms is over: through the proxy PROXY: TLS handshake: context deadline exceeded"},
+		{"a proxy", "", through, "", "no answer in time: dialer: 127.0.0.1:1 through http://PROXY: connect: context deadline exceeded: the HandshakeTimeout of 100ms is over"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			l, err := net.Listen("tcp", "127.0.0.1:0")

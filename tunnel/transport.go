@@ -104,11 +104,15 @@ func dialCarrier(ctx context.Context, dial DialFunc, address string, outer, conf
 	return c, err
 }
 
-// nameAddress returns err with the address that was reached of a name, unless err has one.
+// nameAddress returns err, which may be nil, with the address that was reached of a name,
+// unless err has one.
 func nameAddress(ctx context.Context, err error) error {
 	name, addr := rotate.Reached(ctx)
-	if op, ok := errors.AsType[*net.OpError](err); err == nil || name == addr || ok && op.Addr != nil {
+	if op, ok := errors.AsType[*net.OpError](err); name == addr || ok && op.Addr != nil {
 		return err
+	}
+	if err == nil {
+		return errors.New("at " + addr)
 	}
 	return fmt.Errorf("at %s: %w", addr, err)
 }
@@ -116,11 +120,8 @@ func nameAddress(ctx context.Context, err error) error {
 // hostOf returns the host in the address of a server, without a port; empty
 // if the address is not one.
 func hostOf(address string) string {
-	if strings.Contains(address, "://") {
-		if u, err := url.Parse(address); err == nil {
-			return u.Hostname()
-		}
-		return ""
+	if u, err := url.Parse(address); err == nil && strings.Contains(address, "://") {
+		return u.Hostname()
 	}
 	host, _, _ := net.SplitHostPort(address)
 	return host

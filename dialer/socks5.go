@@ -82,8 +82,7 @@ func (s *socksDial) getLogin(ctx context.Context) (err error) {
 	if s.Credentials == nil {
 		return nil
 	}
-	s.username, s.password, err = s.Credentials(ctx)
-	if err == nil {
+	if s.username, s.password, err = s.Credentials(ctx); err == nil {
 		err = checkLogin(s.username, s.password)
 	}
 	if err != nil {

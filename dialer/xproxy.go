@@ -55,11 +55,8 @@ func (d fromProxy) DialContext(ctx context.Context, network, address string) (ne
 		return nil, &Error{Op: opProxy, Phase: PhaseConfig, Addr: address, Err: errors.New("the proxy.Dialer is nil")}
 	}
 	conn, err := d.dial(ctx, network, address)
-	if err == nil {
-		return conn, nil
-	}
-	if e, ok := err.(*Error); ok {
-		return nil, e
+	if _, ours := err.(*Error); ours || err == nil {
+		return conn, err
 	}
 	return nil, &Error{Op: opProxy, Phase: PhaseTCP, Addr: address, Err: ended.Error(ctx, err)}
 }

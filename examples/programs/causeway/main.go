@@ -23,10 +23,12 @@ import (
 const long = `Reaches Kubernetes clusters through proxies and tunnels, and keeps the proxy settings of
 clusters.
 
-Each flag may be a variable instead: --door-cert is CAUSEWAY_DOOR_CERT. A flag counts more,
-also than the variable of its alternative: --state more than CAUSEWAY_SECRETS. A variable
-that is empty is an empty value, and not the default; one that is no flag of the command is
-ignored.
+Each flag may be a variable instead: --door-cert of server is CAUSEWAY_SERVER_DOOR_CERT, and
+--for of noproxy lint is CAUSEWAY_NOPROXY_LINT_FOR. A flag counts more, also than the variable of
+its alternative: --state more than CAUSEWAY_SERVER_SECRETS. Commands that work on a server's state
+share CAUSEWAY_SERVER_STATE, _SECRETS, _KUBECONFIG and _GATEWAY with it. A variable that is empty
+is an empty value, and not the default; one that is no flag of the command is ignored. Those of
+former versions, without the command, are taken with a warning.
 
 It ends with status 0 if all went well, 1 if not, and 2 for a mistake on the command line.
 A status above 2 is explained in the help of the command that has it.`

@@ -38,9 +38,9 @@ func eachCommand(f func(*cobra.Command)) {
 
 // Each command says what it does and shows one line that does it, with flags that it
 // has; no two listen on the same port unless they are told to; no variable of a flag is
-// one of an invitation's.
+// one of an invitation's, or another flag's.
 func TestCommands(t *testing.T) {
-	ports := map[string]string{"8081": "causeway-agent"}
+	ports, variables := map[string]string{"8081": "causeway-agent"}, map[string]string{}
 	count := 0
 	eachCommand(func(cmd *cobra.Command) {
 		count++
@@ -58,9 +58,14 @@ func TestCommands(t *testing.T) {
 			}
 		}
 		cmd.Flags().VisitAll(func(f *pflag.Flag) {
-			if slices.Contains([]string{"CAUSEWAY_SERVERS", "CAUSEWAY_CLUSTER", "CAUSEWAY_TOKEN", "CAUSEWAY_PIN", "CAUSEWAY_EXPIRES"}, cli.Variable(f.Name)) {
+			name := cli.Variable(strings.TrimPrefix(cmd.CommandPath(), "causeway "), f)
+			if slices.Contains([]string{"CAUSEWAY_SERVERS", "CAUSEWAY_CLUSTER", "CAUSEWAY_TOKEN", "CAUSEWAY_PIN", "CAUSEWAY_EXPIRES"}, name) {
 				t.Errorf("%s: the variable of --%s is an invitation's", cmd.CommandPath(), f.Name)
 			}
+			if of := variables[name]; of != "" && !slices.Contains([]string{"CAUSEWAY_SERVER_STATE", "CAUSEWAY_SERVER_SECRETS", "CAUSEWAY_SERVER_KUBECONFIG", "CAUSEWAY_SERVER_GATEWAY"}, name) {
+				t.Errorf("%s and %s: got %s twice", of, cmd.CommandPath(), name)
+			}
+			variables[name] = cmd.CommandPath()
 			if _, port, err := net.SplitHostPort(f.DefValue); err == nil {
 				if ports[port] != "" {
 					t.Errorf("%s and %s listen on %s", cmd.CommandPath(), ports[port], port)
@@ -77,7 +82,7 @@ func TestCommands(t *testing.T) {
 func TestHelp(t *testing.T) {
 	for _, args := range [][]string{{"--help"}, {"-h"}, {"help"}} {
 		out, err := run(t, args...)
-		for _, want := range []string{"\n  doctor  ", "Run in a cluster:\n", "\n  injector  ", "CAUSEWAY_DOOR_CERT", "status 0", "causeway COMMAND"} {
+		for _, want := range []string{"\n  doctor  ", "Run in a cluster:\n", "\n  injector  ", "CAUSEWAY_SERVER_DOOR_CERT", "status 0", "causeway COMMAND"} {
 			if err != nil || !strings.Contains(out, want) {
 				t.Errorf("%q: got %v and no %q in\n%s", args, err, want, out)
 			}
@@ -90,13 +95,13 @@ func TestHelp(t *testing.T) {
 }
 
 func TestMistakes(t *testing.T) {
-	t.Setenv("CAUSEWAY_TIMEOUT", "canary")
+	t.Setenv("CAUSEWAY_DOCTOR_TIMEOUT", "canary")
 	for _, tt := range []struct{ args, want string }{
 		{"", "COMMAND is missing"},
 		{"doktor", `unknown command "doktor": did you mean doctor?`},
 		{"frobnicate", `unknown command "frobnicate"`},
 		{"noproxy lnt", `unknown command "lnt": did you mean lint?`},
-		{"doctor", "the variable CAUSEWAY_TIMEOUT is not a value of --timeout: want duration"},
+		{"doctor", "the variable CAUSEWAY_DOCTOR_TIMEOUT is not a value of --timeout: want duration"},
 		{"doctor x", `unexpected argument "x"; usage: causeway doctor [flags]`},
 		{"injector -health :1", "unknown flag -health: flags have two dashes"},
 		{"injector -drain 1s", "unknown flag -drain: flags have two dashes: --drain"},
@@ -197,12 +202,54 @@ func TestCompletion(t *testing.T) {
 
 // A variable counts unless its flag is given.
 func TestVariables(t *testing.T) {
-	t.Setenv("CAUSEWAY_LIST", "example.com")
-	t.Setenv("CAUSEWAY_JSON", "true")
+	t.Setenv("CAUSEWAY_NOPROXY_EXPLAIN_LIST", "example.com")
+	t.Setenv("CAUSEWAY_NOPROXY_EXPLAIN_JSON", "true")
 	if out, err := run(t, "noproxy", "explain", "example.com"); err != nil || !strings.Contains(out, `"bypass": true`) {
 		t.Errorf("got %v and %s", err, out)
 	}
 	if out, err := run(t, "noproxy", "explain", "--list", "x", "--json=false", "example.com"); err != nil || !strings.Contains(out, "through the proxy") {
 		t.Errorf("got %v and %s", err, out)
+	}
+}
+
+// The variables of other commands do not count; those of former versions, without the command,
+// count last, and a warning names the new one.
+func TestVariablesByCommand(t *testing.T) {
+	for _, tt := range []struct {
+		name, args, want, warning string
+		env                       map[string]string
+	}{
+		{"another command's", "noproxy explain --list x example.com", "through the proxy", "",
+			map[string]string{"CAUSEWAY_NOPROXY_LINT_LIST": "example.com", "CAUSEWAY_PROXYCONFIG_NO_PROXY": "example.com"}},
+		{"the former", "noproxy explain example.com", "direct", "CAUSEWAY_LIST is taken for --list: write CAUSEWAY_NOPROXY_EXPLAIN_LIST",
+			map[string]string{"CAUSEWAY_LIST": "example.com\n"}},
+		{"both", "noproxy explain example.com", "through the proxy", "CAUSEWAY_LIST is ignored, as CAUSEWAY_NOPROXY_EXPLAIN_LIST counts",
+			map[string]string{"CAUSEWAY_LIST": "example.com", "CAUSEWAY_NOPROXY_EXPLAIN_LIST": "x"}},
+		{"both, the new one empty", "noproxy explain example.com", "through the proxy", "CAUSEWAY_LIST is ignored",
+			map[string]string{"CAUSEWAY_LIST": "example.com", "CAUSEWAY_NOPROXY_EXPLAIN_LIST": ""}},
+		{"the former, and the flag", "noproxy explain --list x example.com", "through the proxy", "", map[string]string{"CAUSEWAY_LIST": "example.com"}},
+		{"the former of another flag", "noproxy explain --list x example.com", "through the proxy", "", map[string]string{"CAUSEWAY_NO_PROXY": "example.com"}},
+		{"a provider in a shell that was made ready for proxyconfig", "provider --health bad --kubeconfig /no/such", "", "",
+			map[string]string{"CAUSEWAY_PROXYCONFIG_NO_PROXY": "canary"}},
+		{"the same in a shell of before", "provider --health bad --kubeconfig /no/such", "",
+			"CAUSEWAY_NO_PROXY is taken for --no-proxy: write CAUSEWAY_PROVIDER_NO_PROXY", map[string]string{"CAUSEWAY_NO_PROXY": "canary"}},
+		{"the server's state, for kubectl exec", "ticket a", "", "", map[string]string{"CAUSEWAY_SERVER_STATE": "/no/canary"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			for name, value := range tt.env {
+				t.Setenv(name, value)
+			}
+			var out, warnings strings.Builder
+			_, err := command.Execute(t.Context(), newRoot(), strings.Fields(tt.args), nil, &out, &warnings)
+			if tt.want != "" && (err != nil || !strings.Contains(out.String(), tt.want)) || !strings.Contains(warnings.String(), tt.warning) || tt.warning == "" && warnings.Len() > 0 {
+				t.Errorf("got %v, output %q and warnings %q, want %q and %q", err, &out, &warnings, tt.want, tt.warning)
+			}
+			if strings.Contains(warnings.String(), "canary") {
+				t.Errorf("the value is in %q", &warnings)
+			}
+			if strings.HasPrefix(tt.args, "ticket") && !strings.Contains(err.Error(), "/no/canary") {
+				t.Errorf("got %v, want another state", err)
+			}
+		})
 	}
 }

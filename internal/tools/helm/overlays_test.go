@@ -8,8 +8,8 @@ imagePullSecrets: [{name: registry}]
 resources: {requests: {cpu: "1", memory: 1Gi}, limits: {memory: 2Gi}}
 args: [--grace=5m, --log-format=json]
 env:
-- {name: CAUSEWAY_GATEWAY, value: "https://gateway.example.com"}
-- {name: CAUSEWAY_ADVERTISE, value: "tunnel.example.com:8443"}
+- {name: CAUSEWAY_SERVER_GATEWAY, value: "https://gateway.example.com"}
+- {name: CAUSEWAY_SERVER_ADVERTISE, value: "tunnel.example.com:8443"}
 volumes:
 - {name: door, secret: {secretName: door, defaultMode: 288}}
 volumeMounts:
@@ -31,8 +31,8 @@ patches:
     - {op: add, path: /spec/template/spec/containers/0/args/-, value: --grace=5m}
     - {op: add, path: /spec/template/spec/containers/0/args/-, value: --log-format=json}
     - {op: remove, path: /spec/template/spec/containers/0/env/3}
-    - {op: add, path: /spec/template/spec/containers/0/env/-, value: {name: CAUSEWAY_GATEWAY, value: "https://gateway.example.com"}}
-    - {op: add, path: /spec/template/spec/containers/0/env/-, value: {name: CAUSEWAY_ADVERTISE, value: "tunnel.example.com:8443"}}
+    - {op: add, path: /spec/template/spec/containers/0/env/-, value: {name: CAUSEWAY_SERVER_GATEWAY, value: "https://gateway.example.com"}}
+    - {op: add, path: /spec/template/spec/containers/0/env/-, value: {name: CAUSEWAY_SERVER_ADVERTISE, value: "tunnel.example.com:8443"}}
     - {op: add, path: /spec/template/spec/volumes, value: [{name: door, secret: {secretName: door, defaultMode: 288}}]}
     - {op: add, path: /spec/template/spec/containers/0/volumeMounts, value: [{name: door, mountPath: /door, readOnly: true}]}
     - {op: add, path: /spec/template/spec/nodeSelector, value: {kubernetes.io/os: linux}}

@@ -24,7 +24,7 @@ type proxySetting struct {
 }
 
 // The variables that causeway enroll writes.
-var envProxy, envNoProxy = cli.Variable("proxy"), cli.Variable("no-proxy")
+const envProxy, envNoProxy = "CAUSEWAY_PROXY", "CAUSEWAY_NO_PROXY"
 
 func (p proxySetting) isProxy() bool { return p.url != "" && p.url != "direct" }
 

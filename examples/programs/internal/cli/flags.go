@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net/netip"
 	"os"
 	"regexp"
@@ -12,13 +13,17 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Variable returns the name of the variable that stands for a flag.
-func Variable(flag string) string {
-	return "CAUSEWAY_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+// Variable returns the name of the variable that stands for a flag of a command of causeway,
+// such as "noproxy lint"; "" is causeway-agent.
+func Variable(command string, f *pflag.Flag) string {
+	if f.Annotations[shared] != nil {
+		command = "server"
+	}
+	return "CAUSEWAY_" + strings.ToUpper(strings.NewReplacer("-", "_", " ", "_").Replace(strings.TrimSpace(command+" "+f.Name)))
 }
 
-// Parse reads args, and then the variables of flags that were not given. The error is
-// pflag.ErrHelp or a [UsageError].
+// Parse reads args of causeway-agent, and then the variables of flags that were not given. The
+// error is pflag.ErrHelp or a [UsageError].
 func Parse(flags *pflag.FlagSet, args []string) error {
 	if err := CheckDashes(args); err != nil {
 		return err
@@ -29,14 +34,23 @@ func Parse(flags *pflag.FlagSet, args []string) error {
 	case err != nil:
 		return FlagMistake(flags, err)
 	}
-	return ReadVariables(flags)
+	return ReadVariables(flags, "", io.Discard)
 }
 
 // The annotations of flags.
 const (
-	excludes    = "excludes"    // names other flags
-	hasVariable = "hasVariable" // the value is the variable's
+	shared   = "shared"   // the variable is the server's
+	excludes = "excludes" // names other flags
+	variable = "variable" // that the value is from
 )
+
+// Share has the variables of flags be the server's, whatever the command: kubectl exec in its pod
+// finds them.
+func Share(flags *pflag.FlagSet, names ...string) {
+	for _, name := range names {
+		_ = flags.SetAnnotation(name, shared, []string{})
+	}
+}
 
 // Exclude notes that a flag is an alternative to each of the others. [ReadVariables] refuses two
 // of them, except that one on the command line counts more than the others' variables.
@@ -57,21 +71,34 @@ func isSet(f *pflag.Flag) bool {
 	return f.Changed && f.Value.String() != "" && f.Value.String() != "false"
 }
 
-// ReadVariables gives each flag that was not given the value of its variable, if there
-// is one. A newline at its end is left out: a Secret has one that was made from a file.
-func ReadVariables(flags *pflag.FlagSet) (err error) {
+// ReadVariables gives each flag of a command that was not given the value of its variable, if
+// there is one. A newline at its end is left out: a Secret has one that was made from a file.
+// The variable of former versions, without the command, counts if there is no other;
+// warnings says so.
+func ReadVariables(flags *pflag.FlagSet, command string, warnings io.Writer) (err error) {
 	var left []*pflag.Flag // to variables
 	flags.VisitAll(func(f *pflag.Flag) {
-		if _, ok := os.LookupEnv(Variable(f.Name)); ok && !f.Changed && f.Name != "help" && len(excluded(flags, f)) == 0 {
+		if !f.Changed && f.Name != "help" && len(excluded(flags, f)) == 0 {
 			left = append(left, f)
 		}
 	})
 	for _, f := range left {
-		text := strings.TrimRight(os.Getenv(Variable(f.Name)), "\r\n")
-		if flags.Set(f.Name, text) != nil { // its error shows the value, which may be secret
-			return Mistake("the variable %s is not a value of --%s: want %s", Variable(f.Name), f.Name, f.Value.Type())
+		name, former := Variable(command, f), Variable("", &pflag.Flag{Name: f.Name})
+		text, ok := os.LookupEnv(name)
+		old, hasOld := os.LookupEnv(former)
+		switch hasOld = hasOld && former != name && former != "CAUSEWAY_REVOKE_ALL"; { // once of ticket, now of revoke
+		case ok && hasOld:
+			fmt.Fprintf(warnings, "warning: the variable %s is ignored, as %s counts\n", former, name)
+		case hasOld:
+			fmt.Fprintf(warnings, "warning: the variable %s is taken for --%s: write %s, as the next minor version ignores it\n", former, f.Name, name)
+			name, text = former, old
+		case !ok:
+			continue
 		}
-		_ = flags.SetAnnotation(f.Name, hasVariable, []string{})
+		if flags.Set(f.Name, strings.TrimRight(text, "\r\n")) != nil { // its error shows the value, which may be secret
+			return Mistake("the variable %s is not a value of --%s: want %s", name, f.Name, f.Value.Type())
+		}
+		_ = flags.SetAnnotation(f.Name, variable, []string{name})
 	}
 	flags.Visit(func(f *pflag.Flag) {
 		if others := excluded(flags, f); err == nil && isSet(f) && len(others) > 0 {
@@ -90,8 +117,8 @@ func NameSources(flags *pflag.FlagSet, err error) error {
 		return nil
 	}
 	return sourced{err, flagNames.ReplaceAllStringFunc(err.Error(), func(flag string) string {
-		if f := flags.Lookup(flag[2:]); f != nil && f.Annotations[hasVariable] != nil {
-			return Variable(f.Name)
+		if f := flags.Lookup(flag[2:]); f != nil && f.Annotations[variable] != nil {
+			return f.Annotations[variable][0]
 		}
 		return flag
 	})}

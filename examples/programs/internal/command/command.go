@@ -44,7 +44,9 @@ func Execute(ctx context.Context, root *cobra.Command, args []string, stdin io.R
 		"\n  {{if .HasAvailableSubCommands}}{{.CommandPath}} COMMAND{{else}}{{.UseLine}}{{end}}",
 		"rpad .Name .NamePadding", "rpad .Use 27", // with its arguments
 	).Replace(root.UsageTemplate()))
-	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error { return cli.ReadVariables(cmd.Flags()) }
+	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
+		return cli.ReadVariables(cmd.Flags(), strings.TrimPrefix(cmd.CommandPath(), "causeway "), stderr)
+	}
 	var helpErr error
 	help := root.HelpFunc()
 	root.SetHelpFunc(func(cmd *cobra.Command, args []string) { // which would leave out the error

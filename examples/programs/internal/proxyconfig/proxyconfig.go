@@ -61,7 +61,7 @@ How static pods get the variables (--static-pods), for machines of a control pla
 Static pods need --nodes, --services, --pods and --control-plane, or a propagator with
 --node-cidr: without the nodes' networks the cluster may not start.`
 
-const example = `  $ export CAUSEWAY_HTTPS=http://user:p%40ss@proxy.example.com:3128
+const example = `  $ export CAUSEWAY_PROXYCONFIG_HTTPS=http://user:p%40ss@proxy.example.com:3128
   $ causeway proxyconfig --no-proxy internal.example.com --pods 10.244.0.0/16 --services 10.96.0.0/12 --format systemd
   [Service]
   Environment="HTTPS_PROXY=http://user:p%%40ss@proxy.example.com:3128"

@@ -88,7 +88,7 @@ func TestFlagsChangeTheFile(t *testing.T) {
 			t.Errorf("got\n%s\nwant %s in it", got, want)
 		}
 	}
-	t.Setenv("CAUSEWAY_HTTPS", "http://variable.test:1")
+	t.Setenv("CAUSEWAY_PROXYCONFIG_HTTPS", "http://variable.test:1")
 	if got, _, err := runCommand(t); err != nil || !strings.Contains(got, "HTTPS_PROXY='http://variable.test:1'") {
 		t.Errorf("got error %v and\n%s\nwant the variable's proxy", err, got)
 	}

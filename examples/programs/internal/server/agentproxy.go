@@ -78,7 +78,7 @@ func encodeURL(u *url.URL) string {
 
 // The variables that causeway-agent reads, from its environment or from the file of the
 // invitation.
-var envProxy, envNoProxy = cli.Variable("proxy"), cli.Variable("no-proxy")
+const envProxy, envNoProxy = "CAUSEWAY_PROXY", "CAUSEWAY_NO_PROXY"
 
 // lines are the variables that are set. readAgentProxy has checked them.
 func (p agentProxy) lines() (lines []string) {

@@ -39,7 +39,7 @@ cluster is registered (causeway join add).
 
 With --proxy, the agent connects through that proxy, whatever its environment says, in each
 format; the password is where the token is. Other users see the arguments of a process: put
-a URL with a password into the variable CAUSEWAY_PROXY. --no-proxy has the servers that the
+a URL with a password into the variable CAUSEWAY_ENROLL_PROXY. --no-proxy has the servers that the
 agent reaches directly; names of the cluster need no entry, and neither targets nor the
 cluster's API server are ever behind the proxy.
 
@@ -61,7 +61,7 @@ const enrollExample = `  causeway enroll default/prod                    # a com
   causeway enroll default/prod --agents 3 --life 24h --format env >invitation
   causeway enroll default/prod --show --format manifest
   causeway enroll default/prod --secrets tunnel-server/tunnel --kubeconfig admin.conf
-  CAUSEWAY_PROXY=http://user:p%40ss@proxy:3128 causeway enroll default/prod --format manifest`
+  CAUSEWAY_ENROLL_PROXY=http://user:p%40ss@proxy:3128 causeway enroll default/prod --format manifest`
 
 func enrollCommand() *cobra.Command {
 	e := new(enrollment)
@@ -228,7 +228,7 @@ wait until each server has logged that.`,
 			}
 			id := tunnel.Identity{Cluster: args[0]}
 			done := fmt.Sprintf("all agents of cluster %q that have enrolled until now are revoked, and its invitations and tickets\n", id.Cluster)
-			if len(args) == 1 { // whatever CAUSEWAY_ALL says
+			if len(args) == 1 { // whatever CAUSEWAY_REVOKE_ALL says
 				err = server.RevokeCluster(cmd.Context(), id.Cluster)
 			} else {
 				id.Agent = args[1]

@@ -2,6 +2,7 @@ package server
 
 import (
 	"errors"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -19,7 +20,7 @@ import (
 func parse(f *serveFlags, args ...string) error {
 	set := pflag.NewFlagSet("server", pflag.ContinueOnError)
 	f.add(set)
-	return errors.Join(set.Parse(args), cli.ReadVariables(set), f.check())
+	return errors.Join(set.Parse(args), cli.ReadVariables(set, "server", io.Discard), f.check())
 }
 
 // The flags of the deployment are flags, its variables too, and its Services are
@@ -63,7 +64,7 @@ func TestManifest(t *testing.T) {
 	if peers == nil || !peers.Spec.PublishNotReadyAddresses || peers.Spec.ClusterIP != corev1.ClusterIPNone || len(peers.Spec.Ports) != 1 {
 		t.Errorf("got Service %v for %s", peers, f.replicas.service)
 	}
-	host, _, _ := strings.Cut(os.Getenv("CAUSEWAY_GATEWAY"), ".")
+	host, _, _ := strings.Cut(os.Getenv("CAUSEWAY_SERVER_GATEWAY"), ".")
 	gateway := services[strings.TrimPrefix(host, "http://")]
 	if gateway == nil || !strings.HasSuffix(f.doors.connect, ":3128") || gateway.Spec.Ports[0].Port != 3128 {
 		t.Errorf("got Service %v for %s", gateway, host)

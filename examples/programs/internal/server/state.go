@@ -223,6 +223,7 @@ func addStateFlags(set *pflag.FlagSet) *stateFlags {
 	set.StringVar(&f.dir, "state", "/var/lib/tunnel-server", "`directory` of the authority's key, tokens and revocations")
 	f.addSecrets(set)
 	cli.Exclude(set, "secrets", "state")
+	cli.Share(set, "state")
 	return f
 }
 
@@ -230,6 +231,7 @@ func addStateFlags(set *pflag.FlagSet) *stateFlags {
 func (f *stateFlags) addSecrets(set *pflag.FlagSet) {
 	set.StringVar(&f.secrets, "secrets", "", "`NAMESPACE/PREFIX` of Secrets that have it instead: what several servers share")
 	set.StringVar(&f.kubeconfig, "kubeconfig", "", "`file` that leads to the cluster with the --secrets; default: the pod's own")
+	cli.Share(set, "secrets", "kubeconfig")
 }
 
 // String names the flag that says where the state is.

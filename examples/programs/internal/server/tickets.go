@@ -41,6 +41,7 @@ type ticketFlags struct {
 func (f *ticketFlags) add(set *pflag.FlagSet) {
 	f.state = addStateFlags(set)
 	set.StringVar(&f.gateway, "gateway", "", "`URL` of the proxy as clients see it; default: the server's --connect or --connect-tls")
+	cli.Share(set, "gateway")
 	set.StringVar(&f.user, "user", "", "`name` of the client that gets the ticket, for the log, the page and --limits; tickets with the same name are one client; default a new name, such as ticket-k3w7hq2n")
 	set.DurationVar(&f.life, "life", 24*time.Hour, "how long the ticket is valid")
 }

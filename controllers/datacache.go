@@ -1,6 +1,7 @@
 package controllers
 
 import (
+	"bytes"
 	"context"
 	"math"
 	"runtime"
@@ -49,6 +50,7 @@ func (k *dataShares) trim(object any) (any, error) {
 	case *corev1.Secret:
 		kept := *o
 		if keepObject(k, &kept, &kept.ObjectMeta, kept.Size, len(kept.Data)+len(kept.StringData)) {
+			kept.ManagedFields = valueManagers(o)
 			return &kept, nil
 		}
 		return &corev1.Secret{TypeMeta: o.TypeMeta, ObjectMeta: namesOf(o)}, nil
@@ -60,6 +62,18 @@ func (k *dataShares) trim(object any) (any, error) {
 		return &corev1.ConfigMap{TypeMeta: o.TypeMeta, ObjectMeta: namesOf(o)}, nil
 	}
 	return object, nil
+}
+
+var valueField = &metav1.FieldsV1{Raw: []byte(`{"f:data":{"f:value":{}}}`)}
+
+// valueManagers are the managers of fields that have written a kubeconfig: provider.Plan names the last.
+func valueManagers(s *corev1.Secret) (kept []metav1.ManagedFieldsEntry) {
+	for _, f := range s.ManagedFields {
+		if f.FieldsV1 != nil && bytes.Contains(f.FieldsV1.Raw, []byte(`"f:value"`)) {
+			kept = append(kept, metav1.ManagedFieldsEntry{Manager: f.Manager, Time: f.Time, FieldsV1: valueField})
+		}
+	}
+	return kept
 }
 
 // entryBytes is what an entry of a map or a list takes, beside its text.

@@ -103,7 +103,7 @@ func (k *kubeconfigRun) readSecrets(ctx context.Context, key types.NamespacedNam
 	route := secretName(settings.RouteSecret)
 	k.noteRoute(key, route)
 	var s provider.Secrets
-	var errs [5]error
+	var errs [7]error
 	labelled := func(name string) (*corev1.Secret, error) {
 		s, err := getWritten(ctx, &k.writer.writes, k.mgr.GetAPIReader(), wholeCache{k.mgr.GetCache(), k.mgr.GetAPIReader()}, types.NamespacedName{Namespace: key.Namespace, Name: name}, &corev1.Secret{})
 		if s != nil && s.Labels[kubeconfig.ClusterNameLabel] == "" { // from the API server: the cache would not have it
@@ -115,7 +115,9 @@ func (k *kubeconfigRun) readSecrets(ctx context.Context, key types.NamespacedNam
 	s.CA, errs[1] = labelled(key.Name + "-ca")
 	if settings.SecondaryName != "" {
 		s.Secondary, errs[2] = labelled(settings.SecondaryName)
+		s.SecondaryRecords, errs[5] = labelled(provider.RecordsName(settings.SecondaryName))
 	}
+	s.Records, errs[6] = labelled(provider.RecordsName(key.Name + "-kubeconfig"))
 	if own := k.own.of(route.Namespace); route.Name != "" && own != nil {
 		s.Route, errs[3] = getObject(ctx, own, route, &corev1.Secret{})
 	}

@@ -2,6 +2,7 @@ package controllers
 
 import (
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -232,11 +233,13 @@ func (l *clusterStates) failureOf(key types.NamespacedName, what string, now tim
 	return found
 }
 
-// keepFailures forgets the failures of Secrets' writes but one: the others are not
+// keepFailures forgets the failures of Secrets' writes but these: the others are not
 // wanted any more.
-func (l *clusterStates) keepFailures(key types.NamespacedName, what string) {
+func (l *clusterStates) keepFailures(key types.NamespacedName, wanted []provider.Action) {
 	l.change(key, func(c *clusterState) {
-		maps.DeleteFunc(c.failures, func(name string, _ *writeFailure) bool { return name != what && name != conditionWrites })
+		maps.DeleteFunc(c.failures, func(name string, _ *writeFailure) bool {
+			return name != conditionWrites && !slices.ContainsFunc(wanted, func(a provider.Action) bool { return writeName(a) == name })
+		})
 	})
 }
 

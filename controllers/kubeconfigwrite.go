@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -39,20 +40,34 @@ const (
 
 var errUnconditional = errors.New("controllers: an Update or Delete without the resourceVersion that was read")
 
-// applyAction writes the Secret, then the Events and the condition, and returns when to
+// listWrites returns an Action for each Secret that is to be written, in their order.
+func listWrites(action provider.Action) (writes []provider.Action) {
+	if s := action.Records; s != nil && s.ResourceVersion == "" {
+		writes = append(writes, provider.Action{Create: s, Managed: action.Managed})
+	} else if s != nil {
+		writes = append(writes, provider.Action{Update: s, Managed: action.Managed})
+	}
+	if writeName(action) != "" {
+		writes = append(writes, action)
+	}
+	return writes
+}
+
+// applyAction writes the Secrets, then the Events and the condition, and returns when to
 // plan again; 0 for never. A write that failed is planned again, later each time,
 // whatever leads to plans until then.
 func (k *kubeconfigRun) applyAction(ctx context.Context, u *unstructured.Unstructured, cluster provider.Cluster, action provider.Action, config provider.Config) time.Duration {
 	key := nameOf(u)
-	what := writeName(action)
-	k.state.keepFailures(key, what)
+	writes := listWrites(action)
+	k.state.keepFailures(key, writes)
 	version := ""
-	if what != "" {
+	for _, write := range writes {
+		what := writeName(write)
 		failed := k.state.failureOf(key, what, config.Now)
 		if failed == nil {
 			var err error
-			if version, err = k.writeSecret(ctx, u, what, action); err != nil {
-				if k.isConflict(ctx, action, err) {
+			if version, err = k.writeSecret(ctx, u, what, write); err != nil {
+				if k.isConflict(ctx, write, err) {
 					return k.state.noteConflict(key)
 				}
 				log.FromContext(ctx).Error(err, "Write of a Secret")
@@ -62,7 +77,7 @@ func (k *kubeconfigRun) applyAction(ctx context.Context, u *unstructured.Unstruc
 		}
 		if failed != nil {
 			if isRefusal(failed.err) || failed.times >= patientTimes {
-				told := provider.WriteFailed(cluster, action, config, failed.err)
+				told := provider.WriteFailed(cluster, write, config, failed.err)
 				k.tellEvents(u, told.Events, "")
 				k.applyCondition(ctx, u, cluster, told)
 			}
@@ -131,7 +146,9 @@ func (k *kubeconfigRun) writeSecret(ctx context.Context, u *unstructured.Unstruc
 		return "", err
 	}
 	k.state.change(nameOf(u), func(c *clusterState) {
-		c.conflicts = 0
+		if !strings.HasSuffix(secret.Name, provider.RecordsName("")) {
+			c.conflicts = 0
+		}
 		delete(c.failures, what)
 	})
 	return secret.ResourceVersion, nil

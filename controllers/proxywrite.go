@@ -86,6 +86,7 @@ func newObjectWriter(to client.Client, owner string, counts writeCounter) *objec
 // write creates an object without a resourceVersion, and updates another one.
 func (w *objectWriter) write(ctx context.Context, object client.Object) (err error) {
 	verb := writeUpdate
+	object.SetManagedFields(nil) // the API server keeps its own; a cache has a part of them
 	if object.GetResourceVersion() == "" {
 		verb = writeCreate
 		err = w.Create(ctx, object)

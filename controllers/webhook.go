@@ -13,6 +13,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -31,27 +34,46 @@ const KubeconfigWebhookPath = "/kubeconfigs"
 const maxKubeconfig = 128 << 10
 
 // KubeconfigWebhook puts a lost route back into a kubeconfig Secret before it is
-// stored, as [provider.RestoreRoute] decides: no reader sees what Cluster API's
-// regeneration leaves. It answers on each replica, the leader or not, reads nothing
-// of the API server, and has no side effects.
+// stored, as [provider.RestoreRoute] decides: no reader sees what others write without it, be it
+// an update, or a Secret that was deleted and is made anew. It answers on each replica, the leader
+// or not, from what the manager's cache has of the Secrets with a [provider.RecordsName], and has no
+// side effects.
 //
-// It refuses no write. Register it for the UPDATE of Secrets with the label
+// It refuses no write. Register it for CREATE and UPDATE of Secrets with the label
 // cluster.x-k8s.io/cluster-name. The manifest in examples/deploy/components also has
 // conditions, so that the API server sends no other Secret. The failurePolicy of the
-// registration says what happens while the webhook does not answer.
+// registration says what happens while the webhook does not answer: also while the cache is not
+// filled, which a request waits for, for a second at most.
 type KubeconfigWebhook struct {
 	// Config is the KubeconfigReconciler's. Only its Name is read.
 	Config provider.Config
 
+	cache  cache.Cache
+	live   client.Reader
 	logged atomic.Int64 // the second of the last line in the log
 }
+
+// maxCacheWait is how long a request waits for the cache. The manifest's timeout is longer.
+const maxCacheWait = time.Second
 
 // SetupWithManager registers w with the manager's webhook server, at
 // [KubeconfigWebhookPath]. Options.WebhookServer of the manager says where that listens:
 // let it be a [NewWebhookServer], whose bounds this webhook needs.
 func (w *KubeconfigWebhook) SetupWithManager(mgr manager.Manager) error {
+	w.cache, w.live = mgr.GetCache(), mgr.GetAPIReader()
 	mgr.GetWebhookServer().Register(KubeconfigWebhookPath, webhook.ReviewFunc(w.review))
 	return nil
+}
+
+// memoryOf reads what is remembered about a Secret.
+func (w *KubeconfigWebhook) memoryOf(ctx context.Context, name types.NamespacedName) (*corev1.Secret, error) {
+	ctx, cancel := context.WithTimeout(ctx, maxCacheWait)
+	defer cancel()
+	if !w.cache.WaitForCacheSync(ctx) {
+		return nil, errors.New("the cache is not filled yet")
+	}
+	name.Name = provider.RecordsName(name.Name)
+	return getObject(ctx, wholeCache{w.cache, w.live}, name, &corev1.Secret{})
 }
 
 // secretData is what [provider.RestoreRoute] reads of a Secret.
@@ -70,13 +92,17 @@ func (s *secretData) secret() *corev1.Secret {
 // review decides about one write.
 func (w *KubeconfigWebhook) review(ctx context.Context, req *webhook.Request) ([]webhook.Operation, error) {
 	var old, written secretData
-	if json.Unmarshal(req.OldObject, &old) != nil || json.Unmarshal(req.Object, &written) != nil {
-		return nil, nil // a CREATE, which has no old object, or no Secrets
+	if json.Unmarshal(req.Object, &written) != nil || len(req.OldObject) > 0 && json.Unmarshal(req.OldObject, &old) != nil {
+		return nil, nil // no Secrets
 	}
 	if len(written.Data[kubeconfig.SecretKey]) > maxKubeconfig {
 		return nil, nil
 	}
-	value, ok := provider.RestoreRoute(old.secret(), written.secret(), w.Config)
+	memory, err := w.memoryOf(ctx, types.NamespacedName{Namespace: req.Namespace, Name: req.Name})
+	if err != nil {
+		return nil, err
+	}
+	value, ok := provider.RestoreRoute(old.secret(), written.secret(), memory, w.Config)
 	if !ok {
 		return nil, nil
 	}

@@ -22,13 +22,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	"github.com/causewayproject/causeway/controllers"
+	"github.com/causewayproject/causeway/internal/test/apitest"
 	"github.com/causewayproject/causeway/internal/test/pki"
 	"github.com/causewayproject/causeway/kubeconfig"
 	"github.com/causewayproject/causeway/kubeconfig/provider"
@@ -51,9 +51,9 @@ current-context: c
 `)
 }
 
-// managedSecret returns a kubeconfig Secret as the provider keeps it, and the same
-// after Cluster API has regenerated its kubeconfig.
-func managedSecret(t *testing.T) (routed, regenerated *corev1.Secret) {
+// managedSecret returns a kubeconfig Secret as the provider keeps it, the same
+// after Cluster API has regenerated its kubeconfig, and what the provider remembers.
+func managedSecret(t *testing.T) (routed, regenerated, memory *corev1.Secret) {
 	t.Helper()
 	s := &corev1.Secret{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
@@ -69,7 +69,7 @@ func managedSecret(t *testing.T) (routed, regenerated *corev1.Secret) {
 	}
 	regenerated = action.Update.DeepCopy()
 	regenerated.Data[kubeconfig.SecretKey] = writtenKubeconfig("new")
-	return action.Update, regenerated
+	return action.Update, regenerated, action.Records
 }
 
 const webhookProxy = "http://proxy.test:3128"
@@ -77,18 +77,21 @@ const webhookProxy = "http://proxy.test:3128"
 // TestKubeconfigWebhook posts what the API server does, at the path that the manager
 // serves, and reads the patch as it does.
 func TestKubeconfigWebhook(t *testing.T) {
-	server := newWebhookServer(t, "127.0.0.1:0", nil)
-	routed, regenerated := managedSecret(t)
-	handedBack := regenerated.DeepCopy()
-	delete(handedBack.Annotations, provider.AnnotationManager)
+	server := newWebhookServer(t, "127.0.0.1:0", nil, true)
+	routed, regenerated, _ := managedSecret(t)
+	wiped := regenerated.DeepCopy()
+	wiped.Annotations = nil
+	other := regenerated.DeepCopy()
+	other.Name = "other-kubeconfig"
 	for name, tt := range map[string]struct {
 		old, written *corev1.Secret
 		changed      bool
 	}{
 		"regenerated": {routed, regenerated, true},
-		"handed back": {routed, handedBack, false},
+		"wiped":       {routed, wiped, true},
+		"made anew":   {nil, wiped, true},
 		"the same":    {routed, routed, false},
-		"created":     {nil, regenerated, false},
+		"another one": {nil, other, false},
 		"deleted":     {routed, nil, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -126,13 +129,47 @@ func TestKubeconfigWebhook(t *testing.T) {
 	}
 }
 
-// newWebhookServer has the webhook registered by a manager.
-func newWebhookServer(t *testing.T, address string, config *tls.Config) webhook.Server {
+// A replica that does not know yet what is remembered does not let a write pass.
+func TestKubeconfigWebhookUnfilled(t *testing.T) {
+	server := newWebhookServer(t, "127.0.0.1:0", nil, false)
+	routed, regenerated, _ := managedSecret(t)
+	for name, old := range map[string]*corev1.Secret{"updated": routed, "made anew": nil} {
+		req := httptest.NewRequestWithContext(t.Context(), http.MethodPost, controllers.KubeconfigWebhookPath, bytes.NewReader(reviewText(t, old, regenerated)))
+		req.Header.Set("Content-Type", "application/json")
+		res := httptest.NewRecorder()
+		server.WebhookMux().ServeHTTP(res, req)
+		if res.Code != http.StatusInternalServerError {
+			t.Errorf("%s: got %d: %s, want 500", name, res.Code, res.Body)
+		}
+	}
+}
+
+// newWebhookServer has the webhook registered by a manager, whose cache is started if filled is set.
+func newWebhookServer(t *testing.T, address string, config *tls.Config, filled bool) webhook.Server {
 	t.Helper()
-	server := controllers.NewWebhookServer(address, config)
-	mgr, err := manager.New(&rest.Config{Host: "127.0.0.1:1"}, manager.Options{WebhookServer: server, Metrics: metricsserver.Options{BindAddress: "0"}})
+	api := apitest.New(t)
+	_, _, memory := managedSecret(t)
+	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(memory)
 	if err != nil {
 		t.Fatal(err)
+	}
+	object["apiVersion"], object["kind"] = "v1", "Secret"
+	api.Set("secrets", object)
+	server := controllers.NewWebhookServer(address, config)
+	mgr, err := manager.New(api.Config(), manager.Options{WebhookServer: server, Metrics: metricsserver.Options{BindAddress: "0"}, Cache: controllers.CacheOptions()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if filled {
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- mgr.GetCache().Start(ctx) }()
+		t.Cleanup(func() {
+			stop()
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		})
 	}
 	w := controllers.KubeconfigWebhook{Config: provider.Config{Name: "ours"}}
 	if err := w.SetupWithManager(mgr); err != nil {
@@ -151,7 +188,7 @@ func startWebhookServer(t *testing.T) (server webhook.Server, address string, cl
 	address = l.Addr().String()
 	l.Close()
 	ca := pki.NewCA("ca")
-	server = newWebhookServer(t, address, &tls.Config{Certificates: []tls.Certificate{ca.Server("127.0.0.1")}})
+	server = newWebhookServer(t, address, &tls.Config{Certificates: []tls.Certificate{ca.Server("127.0.0.1")}}, true)
 	if server.StartedChecker()(nil) == nil {
 		t.Error("got no error of a server that does not listen yet")
 	}
@@ -181,12 +218,19 @@ func reviewText(t *testing.T, old, written *corev1.Secret) []byte {
 	t.Helper()
 	text, err := json.Marshal(&admissionv1.AdmissionReview{
 		TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"},
-		Request:  &admissionv1.AdmissionRequest{UID: "uid-1", Object: rawObject(t, written), OldObject: rawObject(t, old)},
+		Request:  &admissionv1.AdmissionRequest{UID: "uid-1", Namespace: "ns", Name: secretName(old, written), Object: rawObject(t, written), OldObject: rawObject(t, old)},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return text
+}
+
+func secretName(old, written *corev1.Secret) string {
+	if written != nil {
+		return written.Name
+	}
+	return old.Name
 }
 
 func rawObject(t *testing.T, s *corev1.Secret) runtime.RawExtension {
@@ -225,7 +269,7 @@ func TestWebhookServerStrangers(t *testing.T) {
 	if err := server.StartedChecker()(nil); err != nil {
 		t.Errorf("got %v of a server that listens", err)
 	}
-	routed, regenerated := managedSecret(t)
+	routed, regenerated, _ := managedSecret(t)
 	evil := regenerated.DeepCopy()
 	evil.Data[kubeconfig.SecretKey] = []byte("a: [" + strings.Repeat("a,", 1<<19) + "]")
 	evilReview := reviewText(t, routed, evil)

@@ -6,7 +6,7 @@ import "strings"
 // ends are those of the names of Secrets that Cluster API has beside a Cluster, or we.
 var ends = []string{
 	"kubeconfig", "ca", "etcd", "sa", "proxy", "apiserver-etcd-client",
-	"proxy-override", "cluster-values", "systemd-proxy", "tunnel-agent", "tunnel-route",
+	"proxy-override", "cluster-values", "systemd-proxy", "tunnel-agent", "tunnel-route", "route-records",
 }
 
 // bootstrapToken begins the names that Kubernetes takes for those of bootstrap tokens.

@@ -71,10 +71,13 @@ type Action struct {
 	// Probe is what has to be probed now, before Plan can say more: probe all, add the answers to
 	// Config.Results, and call Plan again with the same objects. Where it is not empty, all else is zero.
 	Probe []Candidate
+	// Records is to be written before: created if it has no resourceVersion, updated otherwise. If there
+	// is no time for the write after it, the next plan says it again.
+	Records *corev1.Secret
 	// Create, Update or Delete is the write; at most one is set. Update carries the resourceVersion that was read,
 	// Delete is to be done with that and the UID as preconditions.
 	Create, Update, Delete *corev1.Secret
-	// Events are to be created once the write succeeded, or at once if the Action has no write.
+	// Events are to be created once the writes succeeded, or at once if the Action has none.
 	Events []Event
 	// Condition belongs into the Cluster's status.conditions, so that
 	// availabilityGates can name it; nil if nothing is to be said. It equals

@@ -2,7 +2,7 @@ package provider_test
 
 import (
 	"bytes"
-	"maps"
+	"reflect"
 	"testing"
 	"time"
 
@@ -16,10 +16,11 @@ import (
 // admit is what a webhook makes of a write.
 func (w *world) admit(old, written *corev1.Secret) *corev1.Secret {
 	w.t.Helper()
-	before := []*corev1.Secret{old.DeepCopy(), written.DeepCopy()}
-	value, ok := provider.RestoreRoute(old, written, w.config)
-	if diff := cmp.Diff(before, []*corev1.Secret{old, written}); diff != "" {
-		w.t.Fatalf("RestoreRoute wrote to its arguments: %s", diff)
+	memory := *w.slot(provider.RecordsName(written.Name))
+	before := []*corev1.Secret{old.DeepCopy(), written.DeepCopy(), memory.DeepCopy()}
+	value, ok := provider.RestoreRoute(old, written, memory, w.config)
+	if !reflect.DeepEqual(before, []*corev1.Secret{old, written, memory}) {
+		w.t.Fatal("RestoreRoute wrote to its arguments")
 	}
 	if !ok {
 		if value != nil {
@@ -29,7 +30,7 @@ func (w *world) admit(old, written *corev1.Secret) *corev1.Secret {
 	}
 	admitted := written.DeepCopy()
 	admitted.Data[kubeconfig.SecretKey] = value
-	if again, ok := provider.RestoreRoute(old, admitted, w.config); ok {
+	if again, ok := provider.RestoreRoute(old, admitted, memory, w.config); ok {
 		w.t.Fatalf("a second call has something to do: %d bytes", len(again))
 	}
 	return admitted
@@ -122,57 +123,75 @@ func TestRestoreRoute(t *testing.T) {
 	}
 }
 
-// What RestoreRoute leaves as it is.
-func TestRestoreRouteNothing(t *testing.T) {
+// What RestoreRoute makes of a kubeconfig without a route: want is its proxy.
+func TestRestoreRouteOf(t *testing.T) {
 	inBubble(t, "", func(t *testing.T, w *world) {
-		marked(w)
-		old := w.secrets.Kubeconfig
+		const full, bare = "http://u:" + canary + "@a.test:3128", "http://a.test:3128"
 		w.controlPlane()
-		regenerated := w.secrets.Kubeconfig
-		if w.admit(old, regenerated) == regenerated {
-			t.Fatal("the regenerated Secret is left as it is")
-		}
-		w.secrets.Kubeconfig = w.stored(old)
-		w.annotate("proxy-url", proxyB)
-		w.settle()
-		switched := w.secrets.Kubeconfig
-		w.proxy(proxyB)
+		w.annotate("route-secret", "route")
+		w.route("route", map[string]string{"proxy-url": "http://a.test:3128", "username": "u", "password": canary})
+		w.wait(20 * time.Minute)
+		w.proxy(full)
 		edit := func(s *corev1.Secret, change func(s *corev1.Secret)) *corev1.Secret {
 			s = s.DeepCopy()
 			change(s)
 			return s
 		}
+		old, memory := w.secrets.Kubeconfig, *w.memory()
+		w.controlPlane()
+		regenerated := w.secrets.Kubeconfig
+		lost := edit(old, func(s *corev1.Secret) { s.Data = regenerated.Data })
+		anew := edit(regenerated, func(s *corev1.Secret) { s.Annotations = nil })
 		unmanaged := func(s *corev1.Secret) { delete(s.Annotations, provider.AnnotationManager) }
 		others := func(s *corev1.Secret) { s.Annotations[provider.AnnotationManager] = "other" }
-		anew := func(s *corev1.Secret) {
-			maps.DeleteFunc(s.Data, func(key string, _ []byte) bool { return key != kubeconfig.SecretKey })
-			s.Annotations = nil
+		revision := func(n string) func(s *corev1.Secret) {
+			return func(s *corev1.Secret) { s.Annotations[provider.AnnotationRecords] = "c1-kubeconfig-route-records/" + n }
 		}
-		for name, tt := range map[string]struct{ old, written *corev1.Secret }{
-			"created":                 {nil, regenerated},
-			"created anew":            {nil, edit(regenerated, anew)},
-			"replaced":                {old, edit(regenerated, anew)},
-			"adopted":                 {edit(old, unmanaged), regenerated},
-			"handed back":             {old, edit(regenerated, unmanaged)},
-			"another's":               {edit(old, others), edit(regenerated, others)},
-			"the same":                {old, old},
-			"switched":                {old, edit(switched, func(s *corev1.Secret) { s.Data[kubeconfig.SecretKey] = regenerated.Data[kubeconfig.SecretKey] })},
-			"records lost":            {old, edit(regenerated, func(s *corev1.Secret) { delete(s.Data, provider.DataApplied) })},
-			"records that no one has": {edit(old, anew), edit(regenerated, anew)},
-			"can't be read":           {old, edit(regenerated, func(s *corev1.Secret) { s.Data[kubeconfig.SecretKey] = []byte("clusters: [" + canary) })},
-			"no value":                {old, edit(regenerated, func(s *corev1.Secret) { delete(s.Data, kubeconfig.SecretKey) })},
-			"no record of a route": {
-				edit(old, func(s *corev1.Secret) { delete(s.Data, provider.DataApplied) }),
-				edit(regenerated, func(s *corev1.Secret) { delete(s.Data, provider.DataApplied) }),
-			},
-			"a record that can't be read": {
-				edit(old, func(s *corev1.Secret) { s.Data[provider.DataApplied] = []byte("{") }),
-				edit(regenerated, func(s *corev1.Secret) { s.Data[provider.DataApplied] = []byte("{") }),
-			},
+		released := edit(memory, func(s *corev1.Secret) { s.Annotations[provider.AnnotationPhase] = "HandedBack" })
+		value := func(text string) func(s *corev1.Secret) {
+			return func(s *corev1.Secret) { s.Data = map[string][]byte{kubeconfig.SecretKey: []byte(text)} }
+		}
+		w.secrets.Kubeconfig = w.stored(old)
+		w.older()
+		before := w.secrets.Kubeconfig
+		for name, tt := range map[string]struct {
+			old, written, memory *corev1.Secret
+			want                 string
+		}{
+			"regenerated":                    {old, regenerated, memory, full},
+			"without annotations":            {old, anew, memory, full},
+			"created anew":                   {nil, anew, memory, bare},
+			"created anew, annotated":        {nil, regenerated, memory, bare},
+			"lost before":                    {lost, regenerated, memory, bare},
+			"lost before, no value":          {edit(old, value("")), regenerated, memory, bare},
+			"a cache that is late":           {edit(old, revision("2")), edit(regenerated, revision("2")), memory, full},
+			"a cache without it":             {old, regenerated, nil, full},
+			"that, without annotations":      {old, anew, nil, full},
+			"a write with a route of before": {edit(old, revision("2")), edit(regenerated, revision("1")), memory, full},
+			"records of before":              {before, edit(before, func(s *corev1.Secret) { s.Data["value"] = regenerated.Data["value"] }), nil, full},
+			"those, wiped":                   {before, edit(before, func(s *corev1.Secret) { s.Data = regenerated.Data }), nil, full},
+
+			"the provider's own":              {old, edit(regenerated, revision("2")), memory, ""},
+			"the provider's own, the first":   {edit(anew, func(*corev1.Secret) {}), regenerated, nil, ""},
+			"made":                            {nil, regenerated, nil, ""},
+			"an earlier version's own":        {before, edit(regenerated, func(s *corev1.Secret) { s.Data[provider.DataApplied] = []byte("{}") }), memory, ""},
+			"another Cluster":                 {nil, anew, nil, ""},
+			"handed back":                     {old, anew, released, ""},
+			"handed back, records of before":  {before, anew, nil, ""},
+			"another's":                       {edit(old, others), edit(regenerated, others), edit(memory, others), ""},
+			"taken by another":                {old, edit(regenerated, others), memory, ""},
+			"not adopted":                     {edit(anew, func(*corev1.Secret) {}), edit(regenerated, unmanaged), nil, ""},
+			"a memory that can't be read":     {nil, anew, edit(memory, func(s *corev1.Secret) { s.Data[provider.DataApplied] = []byte("{") }), ""},
+			"a kubeconfig that can't be read": {old, edit(regenerated, value("clusters: ["+canary)), memory, ""},
+			"no value":                        {old, edit(regenerated, func(s *corev1.Secret) { s.Data = nil }), memory, ""},
 		} {
-			if w.admit(tt.old, tt.written) != tt.written {
-				t.Errorf("%s: got another kubeconfig, want it left as it is", name)
+			value, ok := provider.RestoreRoute(tt.old, tt.written, tt.memory, w.config)
+			if ok != (tt.want != "") || ok && w.entry(&corev1.Secret{Data: map[string][]byte{"value": value}}).ProxyURL != tt.want {
+				t.Errorf("%s: got %t, %s, want %q", name, ok, value, tt.want)
 			}
+		}
+		if value, ok := provider.RestoreRoute(old, old, memory, w.config); ok {
+			t.Errorf("the same: got %s", value)
 		}
 	})
 }

@@ -46,12 +46,15 @@ const (
 	KeyGateway  = field.KeyGateway  // "gateway": a tunnel's gateway, without user info
 )
 
-// Annotations and data keys of the Secrets that the provider writes. The data
-// keys hold routes, and thus passwords.
+// Annotations of the Secrets that the provider writes, and data keys of those with a
+// [RecordsName]. The data keys hold routes, and thus passwords. Earlier versions had them in the
+// kubeconfig Secret, where other programs took them away. There is only DataState now, in a Secret
+// that the provider has made.
 const (
 	AnnotationManager    = Prefix + "manager"        // Config.Name: others with another name keep their hands off
 	AnnotationPhase      = Prefix + "phase"          // a [RouteState]
 	AnnotationConditions = Prefix + "conditions"     // JSON, []metav1.Condition
+	AnnotationRecords    = Prefix + "records"        // the RecordsName, a slash, and the number of the accepted route
 	DataState            = "causeway-state"          // JSON: the provider's memory
 	DataApplied          = "causeway-applied-route"  // JSON: the route that was accepted last
 	DataOriginal         = "causeway-original-route" // JSON: the route before the first decoration

@@ -3,6 +3,7 @@ package provider
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -45,6 +46,9 @@ type Secrets struct {
 	CA         *corev1.Secret // <cluster>-ca
 	Secondary  *corev1.Secret // Settings.SecondaryName
 	Route      *corev1.Secret // Settings.RouteSecret, if it has LabelRoute
+	// Records and SecondaryRecords are what the provider remembers about Kubeconfig and Secondary: the
+	// Secrets with their RecordsName.
+	Records, SecondaryRecords *corev1.Secret
 	// SoleUser says that Route is in the Cluster's namespace, and that no other Cluster's
 	// Settings name it. Then a Secret made for an earlier version, which doesn't say what proxy
 	// it is for, is still used, with the reason ReasonSecretUnbound. False is safe.
@@ -52,6 +56,10 @@ type Secrets struct {
 	// Unlabelled are those, as namespace/name, that are nil here, and are there without the label by
 	// which such Secrets are found. Conditions say so; nothing else depends on it.
 	Unlabelled []string
+}
+
+func (s Secrets) memories() []*corev1.Secret {
+	return slices.DeleteFunc([]*corev1.Secret{s.Records, s.SecondaryRecords}, func(m *corev1.Secret) bool { return m == nil })
 }
 
 // ReadCluster reads a Cluster of cluster.x-k8s.io/v1beta2 or v1beta1, and of its

@@ -39,6 +39,7 @@ const (
 	ReasonOff             = "Off"
 	ReasonDeleting        = "Deleting"    // nothing is made for a Cluster that goes away
 	ReasonWriteFailed     = "WriteFailed" // the Secret could not be written, see WriteFailed
+	ReasonRivalWriter     = "RivalWriter" // another program drops the route again and again
 
 	ReasonCreated    = "KubeconfigCreated"
 	ReasonAdopted    = "KubeconfigAdopted"

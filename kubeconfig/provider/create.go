@@ -35,6 +35,11 @@ func (p *planner) createSecret() {
 		return
 	}
 	desired, err := p.desiredRoute()
+	if accepted, ok := p.keptRoute(desired); ok {
+		desired, err = accepted, nil
+	} else {
+		p.records.Inputs = p.inputs
+	}
 	if err != nil {
 		p.setCondition(p.faultVerdict(err))
 		return
@@ -44,9 +49,14 @@ func (p *planner) createSecret() {
 		p.setCondition(notReady(ReasonCorrupted, err.Error()))
 		return
 	}
-	s := p.newSecret(value)
+	if !p.mayRepair() {
+		return
+	}
+	s := p.newSecret(p.targetName(), map[string][]byte{kubeconfig.SecretKey: value})
+	if p.records.Created {
+		s.Data[DataState] = encodeJSON(secretState{Created: true})
+	}
 	p.acceptRoute(desired)
-	p.records.Inputs = p.inputs
 	p.writeRecords(s)
 	p.addEvent(corev1.EventTypeNormal, ReasonCreated, "made the Secret "+s.Name+"; the route is "+desired.String())
 	p.action.Create = s
@@ -87,11 +97,7 @@ func (p *planner) missingSecret(name, label, otherwise string) string {
 	return otherwise
 }
 
-func (p *planner) newSecret(value []byte) *corev1.Secret {
-	name := p.cluster.Name + kubeconfigSuffix
-	if p.settings.Mode == Secondary {
-		name = p.settings.SecondaryName
-	}
+func (p *planner) newSecret(name string, data map[string][]byte) *corev1.Secret {
 	return &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: p.cluster.Namespace, Name: name,
@@ -99,7 +105,7 @@ func (p *planner) newSecret(value []byte) *corev1.Secret {
 			OwnerReferences: []metav1.OwnerReference{p.cluster.ownerReference()},
 		},
 		Type: corev1.SecretTypeOpaque,
-		Data: map[string][]byte{kubeconfig.SecretKey: value},
+		Data: data,
 	}
 }
 
@@ -165,11 +171,10 @@ func (p *planner) rebuildKubeconfig(why error) {
 // read, too.
 func (p *planner) routeToRebuild() (route, error) {
 	desired, err := p.desiredRoute()
-	current := p.base.current
-	current.Endpoint = p.endpointOf(current.Server)
-	switch a := p.records.applied; {
-	case a != nil && (a.leadsThrough() || !desired.leadsThrough()):
-		return p.withServer(*a, current), nil
+	accepted, ok := p.keptRoute(desired)
+	switch {
+	case ok:
+		return accepted, nil
 	case p.fault != nil:
 		return route{}, p.fault
 	case err != nil:
@@ -178,6 +183,17 @@ func (p *planner) routeToRebuild() (route, error) {
 		return route{}, errors.New(p.target.Name + ": neither the kubeconfig nor the route that it had can be read: set " + AnnotationProxyURL + ", to " + Direct + " for none")
 	}
 	return desired, nil
+}
+
+// keptRoute returns the accepted route for a kubeconfig that is made, unless there is none, or a
+// better one.
+func (p *planner) keptRoute(desired route) (route, bool) {
+	current, a := p.base.current, p.records.applied
+	if a == nil || !a.leadsThrough() && desired.leadsThrough() {
+		return route{}, false
+	}
+	current.Endpoint = p.endpointOf(current.Server)
+	return p.withServer(*a, current), true
 }
 
 // faultVerdict turns an error into a condition.

@@ -97,10 +97,16 @@ func (p *planner) proxyRoute(proxy string, secret *corev1.Secret) (kubeconfig.Ro
 	return route, err
 }
 
+// maxBundle is the longest ca.crt: all of Mozilla's authorities take 220 KiB.
+const maxBundle = 256 << 10
+
 // proxyTLS copies the CA. It refers to the Secret for the client certificate and its
 // key, which must not be copied.
 func (p *planner) proxyTLS(secret *corev1.Secret) (*kubeconfig.ProxyTLS, error) {
 	t := &kubeconfig.ProxyTLS{CA: secret.Data["ca.crt"]}
+	if len(t.CA) > maxBundle {
+		return nil, p.settings.layers.errorf(AnnotationRouteSecret, "the Secret %s: ca.crt has %d bytes, want at most %d: leave out what the proxy does not need", p.settings.RouteSecret, len(t.CA), maxBundle)
+	}
 	cert, key := secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey]
 	if len(cert)+len(key) > 0 {
 		if _, err := keypair.X509(cert, key); err != nil {

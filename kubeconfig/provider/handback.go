@@ -2,6 +2,7 @@ package provider
 
 import (
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/causewayproject/causeway/internal/owner"
@@ -16,20 +17,18 @@ func (p *planner) handBackAll() {
 	p.setCondition(verdict{metav1.ConditionUnknown, ReasonOff, "the mode is off"})
 }
 
-// handBackSecret removes the provider's keys and annotations from the Secret, and
-// restores the route from before the first decoration. A Secret that the provider made
-// has no such route: its kubeconfig stays, without a proxy, and so does the record that
-// the provider made it. It returns false if the provider doesn't manage the Secret.
+// handBackSecret removes the provider's annotations from the Secret, and restores the route from
+// before the first decoration. A Secret that the provider made has no such route: its kubeconfig
+// stays, without a proxy, and so does the mark that the provider made it. The memory goes with the
+// next plan. It returns false if there is nothing to do.
 func (p *planner) handBackSecret(s *corev1.Secret) bool {
-	if managerOf(s) != p.config.providerName() {
-		return false
+	m := p.memoryOf(p.kubeconfigName())
+	if p.managerOf(s) != p.config.providerName() {
+		return p.dropMemory(s, m)
 	}
 	update := s.DeepCopy()
 	removeRecords(update)
-	p.records = readRecords(s)
-	if p.records.Created {
-		update.Data[DataState] = encodeJSON(secretState{Created: true})
-	}
+	p.records = readRecords(s, m)
 	if base, err := parseDocument(s.Data[kubeconfig.SecretKey]); err == nil {
 		p.base = base
 		r := p.originalRoute()
@@ -40,16 +39,35 @@ func (p *planner) handBackSecret(s *corev1.Secret) bool {
 	}
 	p.records = records{}
 	p.addEvent(corev1.EventTypeNormal, ReasonHandedBack, "the Secret "+s.Name+" is handed back")
-	p.action.Update = update
+	if !equality.Semantic.DeepEqual(s, update) {
+		p.action.Update = update
+	}
+	if m != nil && memoryManager(m) != "" {
+		p.action.Records = m.DeepCopy()
+		p.action.Records.Annotations[AnnotationPhase] = string(stateHandedBack)
+		p.action.Records.OwnerReferences = owner.With(p.cluster.ownerReference(), m.OwnerReferences)
+	}
 	return true
 }
 
-// dropSecondary deletes the second Secret, if it is the provider's. One that a restore has
-// left is taken over first: it is deleted by the UID of its owner only.
+// dropMemory deletes the memory about a Secret that nobody manages any more.
+func (p *planner) dropMemory(s, memory *corev1.Secret) bool {
+	if managerOf(memory) != p.config.providerName() || managerOf(s) != "" || memory.DeletionTimestamp != nil || !owner.Owns(p.cluster.ownerReference(), memory.OwnerReferences) {
+		return false
+	}
+	p.action.Delete = memory.DeepCopy()
+	return true
+}
+
+// dropSecondary deletes the second Secret, if it is the provider's, and then what it remembers about
+// it. One that a restore has left is taken over first: it is deleted by the UID of its owner only.
 func (p *planner) dropSecondary() bool {
 	s := p.secrets.Secondary
-	if p.managerOf(s) != p.config.providerName() || s.Name == p.cluster.Name+kubeconfigSuffix || s.DeletionTimestamp != nil {
+	switch {
+	case p.settings.SecondaryName == p.kubeconfigName() || s != nil && s.DeletionTimestamp != nil:
 		return false
+	case p.managerOf(s) != p.config.providerName():
+		return p.dropMemory(s, p.memoryOf(p.settings.SecondaryName))
 	}
 	if !owner.Owns(p.cluster.ownerReference(), s.OwnerReferences) {
 		p.action.Update = s.DeepCopy()

@@ -163,6 +163,7 @@ func TestWhatHappens(t *testing.T) {
 			w.secrets.Kubeconfig = w.stored(s)
 			w.settle()
 			w.happened(provider.ReasonRebuilt)
+			time.Sleep(10 * time.Minute)
 			w.proxy(proxyA)
 			if s.Type != w.secrets.Kubeconfig.Type || string(w.secrets.Kubeconfig.Data[foreignKey]) != "theirs" {
 				t.Error("the Secret's own is gone")
@@ -290,6 +291,7 @@ func TestWhatHappens(t *testing.T) {
 			if !strings.Contains(w.cluster.Condition.Message, provider.Prefix) {
 				t.Errorf("got %s", w.cluster.Condition.Message)
 			}
+			time.Sleep(10 * time.Minute)
 			w.controlPlane()
 			w.settle()
 			w.proxy(proxyA) // and not directly

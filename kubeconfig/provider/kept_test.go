@@ -185,7 +185,7 @@ func TestRouteKept(t *testing.T) {
 	})
 }
 
-// What the Secret says of the route is believed only if it is what the provider wrote.
+// What the memory says of the route is believed only if it is what the provider wrote.
 func TestRecordsChanged(t *testing.T) {
 	direct, _ := json.Marshal(map[string]string{"server": endpointA, "endpoint": "192.0.2.10:6443"})
 	foreign, _ := json.Marshal(map[string]string{"server": endpointA, "proxyURL": proxyC, "endpoint": "192.0.2.10:6443"})
@@ -198,7 +198,7 @@ func TestRecordsChanged(t *testing.T) {
 	for name, data := range map[string][]byte{"direct": direct, "another": foreign, "nothing": nil, "garbage": []byte("{")} {
 		inBubble(t, "applied/"+name, func(t *testing.T, w *world) {
 			decorated(w)
-			tamper(w, &w.secrets.Kubeconfig, map[string][]byte{provider.DataApplied: data})
+			tamper(w, w.memory(), map[string][]byte{provider.DataApplied: data})
 			w.probe = down(proxyC)
 			w.wait(time.Minute)
 			w.proxy(proxyA)
@@ -209,14 +209,16 @@ func TestRecordsChanged(t *testing.T) {
 		})
 		inBubble(t, "applied, and the kubeconfig is broken/"+name, func(t *testing.T, w *world) {
 			decorated(w)
-			tamper(w, &w.secrets.Kubeconfig, map[string][]byte{provider.DataApplied: data, "value": []byte("x")})
+			tamper(w, w.memory(), map[string][]byte{provider.DataApplied: data})
+			tamper(w, &w.secrets.Kubeconfig, map[string][]byte{"value": []byte("x")})
 			w.settle()
 			w.proxy(proxyA)
 		})
 		inBubble(t, "applied, all broken, and nothing configured/"+name, func(t *testing.T, w *world) {
 			decorated(w)
 			w.cluster.Annotations = map[string]string{}
-			tamper(w, &w.secrets.Kubeconfig, map[string][]byte{provider.DataApplied: data, "value": []byte("x")})
+			tamper(w, w.memory(), map[string][]byte{provider.DataApplied: data})
+			tamper(w, &w.secrets.Kubeconfig, map[string][]byte{"value": []byte("x")})
 			writes := w.writes
 			w.settle()
 			if w.condition(metav1.ConditionFalse, provider.ReasonCorrupted); w.writes > writes+1 || string(w.secrets.Kubeconfig.Data["value"]) != "x" {
@@ -228,7 +230,7 @@ func TestRecordsChanged(t *testing.T) {
 			w.annotate("mode", "secondary")
 			w.annotate("proxy-url", proxyA)
 			w.wait(10 * time.Minute)
-			tamper(w, &w.secrets.Secondary, map[string][]byte{provider.DataApplied: data})
+			tamper(w, w.slot(provider.RecordsName("c1-proxied")), map[string][]byte{provider.DataApplied: data})
 			w.probe = down(proxyA, proxyC) // nothing is switched to
 			w.settle()
 			if got := w.entry(w.secrets.Secondary).ProxyURL; got != proxyA {
@@ -240,7 +242,7 @@ func TestRecordsChanged(t *testing.T) {
 			w.annotate("proxy-url", proxyB)
 			w.settle()
 			list := []byte("[" + string(data) + "]")
-			tamper(w, &w.secrets.Kubeconfig, map[string][]byte{provider.DataPrevious: list})
+			tamper(w, w.memory(), map[string][]byte{provider.DataPrevious: list})
 			w.probe = down(proxyB)
 			w.wait(2 * time.Minute)
 			w.proxy(proxyB)
@@ -251,10 +253,10 @@ func TestRecordsChanged(t *testing.T) {
 	}
 	inBubble(t, "a backup of a part", func(t *testing.T, w *world) {
 		decorated(w)
-		old := w.secrets.Kubeconfig.DeepCopy()
+		old := (*w.memory()).DeepCopy()
 		w.annotate("proxy-url", proxyB)
 		w.wait(20 * time.Minute)
-		tamper(w, &w.secrets.Kubeconfig, map[string][]byte{provider.DataApplied: old.Data[provider.DataApplied], provider.DataState: old.Data[provider.DataState]})
+		tamper(w, w.memory(), map[string][]byte{provider.DataApplied: old.Data[provider.DataApplied], provider.DataState: old.Data[provider.DataState]})
 		a := w.plan()
 		w.do(a)
 		w.proxy(proxyB)

@@ -1,8 +1,10 @@
 package provider
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
+	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -47,7 +49,7 @@ func Plan(cluster Cluster, secrets Secrets, config Config) (Action, error) {
 // by the Action.
 func (p *planner) managesKubeconfig() bool {
 	for _, s := range []*corev1.Secret{p.secrets.Kubeconfig, p.action.Create, p.action.Update} {
-		if s != nil && s.Name == p.cluster.Name+kubeconfigSuffix && managerOf(s) == p.config.providerName() {
+		if s != nil && s.Name == p.kubeconfigName() && p.managerOf(s) == p.config.providerName() {
 			return true
 		}
 	}
@@ -64,7 +66,8 @@ type planner struct {
 	route    kubeconfig.Route // the configured one
 
 	target  *corev1.Secret // the Secret to write; nil if it does not exist
-	records records        // the provider's records in the target
+	memory  *corev1.Secret // what is remembered about it; nil if there is none
+	records records        // what the memory says
 	managed bool           // the target is this provider's
 	shown   RouteState     // for AnnotationPhase; records.State if empty
 	base    *document      // has the credentials and the natural server
@@ -84,7 +87,7 @@ func (p *planner) makePlan() {
 	switch {
 	case p.settings.Mode == Auto: // it could not be read, and the Secret that there is keeps its route
 		p.settings.Mode = Decorate
-		if managerOf(p.secrets.Kubeconfig) == "" && p.managerOf(p.secrets.Secondary) != "" {
+		if p.managerOf(p.secrets.Kubeconfig) == "" && p.managerOf(p.secrets.Secondary) != "" {
 			p.settings.Mode = Secondary
 		}
 	case p.settings.Mode == Off:
@@ -103,7 +106,8 @@ func (p *planner) makePlan() {
 	if p.settings.Mode == Secondary {
 		p.target = p.secrets.Secondary
 	}
-	if p.records = readRecords(p.target); p.refuseTarget() {
+	p.memory = p.memoryOf(p.targetName())
+	if p.records = readRecords(p.target, p.memory); p.refuseTarget() {
 		return
 	}
 	if p.fault == nil {
@@ -123,6 +127,12 @@ func (p *planner) makePlan() {
 func (p *planner) refuseTarget() bool {
 	name := p.managerOf(p.target)
 	p.managed = name == p.config.providerName()
+	for _, m := range p.secrets.memories() {
+		if p.memory == nil && m.Name == RecordsName(p.targetName()) {
+			p.setCondition(notReady(ReasonNotOurs, "the Secret "+m.Name+" is there, and is not this Cluster's: delete it"))
+			return true
+		}
+	}
 	switch {
 	case p.target == nil || p.managed:
 		return false
@@ -139,22 +149,47 @@ func (p *planner) refuseTarget() bool {
 }
 
 // managerOf returns the name of the provider that manages the Secret for this Cluster; empty
-// without one. <cluster>-kubeconfig is the Cluster's by its name, as for Cluster API. Any
+// without one. If another program has taken the Secret's annotations, its memory says it. <cluster>-kubeconfig is the Cluster's by its name, as for Cluster API. Any
 // other name is one that the Cluster's author chose, so that the Cluster must own the Secret;
 // or it may be what a restore has left.
 func (p *planner) managerOf(s *corev1.Secret) string {
-	if s == nil || s.Name != p.cluster.Name+kubeconfigSuffix &&
-		(s.Labels[kubeconfig.ClusterNameLabel] != p.cluster.Name || s.Type != corev1.SecretTypeOpaque || !owner.MayAdopt(p.cluster.ownerReference(), s.OwnerReferences)) {
+	if s == nil || s.Name != p.kubeconfigName() && !p.mayBeOurs(s) {
 		return ""
 	}
-	return managerOf(s)
+	return cmp.Or(managerOf(s), memoryManager(p.memoryOf(s.Name)))
+}
+
+// mayBeOurs reports whether the Secret is one that the provider has made for the Cluster, or what
+// a restore has left of it.
+func (p *planner) mayBeOurs(s *corev1.Secret) bool {
+	return s.Labels[kubeconfig.ClusterNameLabel] == p.cluster.Name && s.Type == corev1.SecretTypeOpaque && owner.MayAdopt(p.cluster.ownerReference(), s.OwnerReferences)
+}
+
+// memoryOf returns the memory about the Secret of that name; nil if there is none.
+func (p *planner) memoryOf(name string) *corev1.Secret {
+	for _, m := range p.secrets.memories() {
+		if m.Name == RecordsName(name) && p.mayBeOurs(m) {
+			return m
+		}
+	}
+	return nil
+}
+
+func (p *planner) kubeconfigName() string { return p.cluster.Name + kubeconfigSuffix }
+
+// targetName returns the name of the Secret to write.
+func (p *planner) targetName() string {
+	if p.settings.Mode == Secondary {
+		return p.settings.SecondaryName
+	}
+	return p.kubeconfigName()
 }
 
 // keepOwner makes the Cluster the owner of a Secret that the provider has made, and that has
 // lost it.
 func (p *planner) keepOwner(s *corev1.Secret) {
 	ours := p.cluster.ownerReference()
-	made := p.settings.Mode == Secondary || p.records.Created
+	made := p.settings.Mode == Secondary || decodeRecords(s).Created
 	if !made || owner.Owns(ours, s.OwnerReferences) || !owner.MayAdopt(ours, s.OwnerReferences) {
 		return
 	}
@@ -218,9 +253,22 @@ func (p *planner) scheduleAfter(d time.Duration) {
 	}
 }
 
-// updateTarget updates the target if that changes it. A write comes before the probes
-// that the plan has asked for.
+// updateTarget updates the target and its memory if that changes them. A write comes before the
+// probes that the plan has asked for.
 func (p *planner) updateTarget(value []byte) {
+	switch {
+	case !bytes.Equal(value, p.target.Data[kubeconfig.SecretKey]):
+		if !p.mayRepair() {
+			return
+		}
+	case p.managed && managerOf(p.target) == "": // another program takes the annotations
+		if left := p.records.RepairedAt.Add(repairReset).Sub(p.config.Now); left > 0 {
+			p.scheduleAfter(left)
+			p.writeMemory()
+			return
+		}
+		p.records.Repairs, p.records.RepairedAt = 0, p.config.Now.UTC()
+	}
 	s := p.target.DeepCopy()
 	if s.Data == nil {
 		s.Data = map[string][]byte{}
@@ -230,17 +278,46 @@ func (p *planner) updateTarget(value []byte) {
 	p.writeRecords(s)
 	if !equality.Semantic.DeepEqual(p.target, s) {
 		p.action.Update = s
+	}
+	if p.action.Update != nil || p.action.Records != nil {
 		p.action.Probe = nil
 	}
 }
 
-// writeRecords writes the records into s, which must be a copy.
+// writeRecords writes the memory, and what readers see of it into s, which must be a copy.
 func (p *planner) writeRecords(s *corev1.Secret) {
 	if c := p.action.Condition; c != nil {
 		p.records.condition = c.DeepCopy()
 		p.records.condition.ObservedGeneration = 0 // the Secret does not change with each generation
 	}
-	p.records.writeTo(s, p.config.providerName(), cmp.Or(p.shown, p.records.State))
+	p.writeMemory()
+	removeRecords(s)
+	if s.Annotations == nil {
+		s.Annotations = map[string]string{}
+	}
+	s.Annotations[AnnotationManager] = p.config.providerName()
+	s.Annotations[AnnotationPhase] = string(cmp.Or(p.shown, p.records.State))
+	s.Annotations[AnnotationRecords] = RecordsName(s.Name) + "/" + strconv.Itoa(p.records.Revision)
+	if p.records.condition != nil {
+		s.Annotations[AnnotationConditions] = string(encodeJSON([]metav1.Condition{*p.records.condition}))
+	}
+}
+
+// writeMemory has the memory written if that changes it.
+func (p *planner) writeMemory() {
+	if a := p.records.applied; a != nil && (p.records.stored == nil || !a.sameEntry(*p.records.stored)) {
+		p.records.Revision++
+	}
+	m := p.newSecret(RecordsName(p.targetName()), p.records.encode())
+	if p.memory != nil {
+		data := m.Data
+		m = p.memory.DeepCopy()
+		m.Data, m.OwnerReferences = data, owner.With(p.cluster.ownerReference(), m.OwnerReferences)
+	}
+	m.Annotations = map[string]string{AnnotationManager: p.config.providerName(), AnnotationPhase: string(p.records.State)}
+	if p.memory == nil || !equality.Semantic.DeepEqual(p.memory, m) {
+		p.action.Records = m
+	}
 }
 
 // reconcileRoute keeps the accepted route in the Secret, and then moves on to the
@@ -313,8 +390,11 @@ func (p *planner) keepMode() {
 		return
 	}
 	has := func(s *corev1.Secret) bool {
-		a := readRecords(s).applied
-		return p.managerOf(s) == p.config.providerName() && a != nil && a.leadsThrough()
+		if p.managerOf(s) != p.config.providerName() {
+			return false
+		}
+		a := readRecords(s, p.memoryOf(s.Name)).applied
+		return a != nil && a.leadsThrough()
 	}
 	switch {
 	case p.settings.Mode == Secondary && has(p.secrets.Kubeconfig):
@@ -345,6 +425,10 @@ func (p *planner) refineVerdict(v verdict) verdict {
 	case v.status == metav1.ConditionFalse && p.kept:
 		v.message = addSentence(v.message, keptMessage)
 	case v.status == metav1.ConditionFalse:
+	case p.records.Repairs > 1 && p.repairDelay() > 0: // it may be lost again
+		if v = p.rivalVerdict(); p.records.condition != nil && p.records.condition.Reason == v.reason {
+			v.message = p.records.condition.Message
+		}
 	case p.rollbackActive():
 		v.reason, v.message = ReasonRolledBack, "the previous route is in use for as long as the Cluster has the annotation "+AnnotationRollback
 	case asked:

@@ -6,6 +6,8 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -31,30 +33,93 @@ type secretState struct {
 	Created bool       `json:"created,omitempty"` // the Secret is the provider's own, see createdMark
 	Inputs  string     `json:"inputs,omitempty"`  // what the route in use was made of, if it is the configured one
 
-	// Digests are those of the routes that the Secret keeps, by their data keys. A route that
-	// was changed since, by hand or by a restore of a part, is not believed.
+	// Digests are those of the routes, by their data keys. A route that was changed since, by
+	// hand or by a restore of a part, is not believed.
 	Digests map[string]string `json:"digests,omitempty"`
 
 	Failed   string    `json:"failed,omitempty"`   // digest of the route that fell back
 	Failures int       `json:"failures,omitempty"` // how often it did
 	RetryAt  time.Time `json:"retryAt,omitzero"`
+
+	Revision   int       `json:"revision,omitempty"`  // of the accepted route: each one has a higher number
+	Repairs    int       `json:"repairs,omitempty"`   // how often another program's write was repaired, see mayRepair
+	RepairedAt time.Time `json:"repairedAt,omitzero"` // the last time
 }
 
-// records is all that the provider keeps in a Secret. Its routes never change.
+// records is all that the provider remembers about a Secret. Its routes never change.
 type records struct {
 	secretState
 	applied, original *route
 	previous          []route // those that worked before applied, the newest first
+	stored            *route  // applied, as the memory has it
 	condition         *metav1.Condition
 }
 
 // createdMark is Created as encodeJSON writes it. Nothing else is believed: the admission policy
-// of examples/deploy looks for these bytes.
+// of examples/deploy looks for these bytes, in the Secret that the provider has made.
 var createdMark = []byte(`"created":true`)
 
-// readRecords skips records that it can't read: such a Secret is decorated as if for
-// the first time.
-func readRecords(s *corev1.Secret) records {
+const (
+	recordsSuffix = "-route-records"
+	// dataExtension begins the keys of large extensions in the memory, each of which may be
+	// that of several routes. Their digest follows.
+	dataExtension  = "causeway-extension-"
+	largeExtension = 4 << 10
+	maxMemory      = 900 << 10 // bytes; a Secret holds 1 MiB
+)
+
+// stateHandedBack is the [AnnotationPhase] of a memory that is about to be deleted: its Secret is
+// handed back, or just being so.
+const stateHandedBack RouteState = "HandedBack"
+
+// RecordsName returns the name of the Secret with what the provider remembers about a kubeconfig
+// Secret: no other program writes it.
+func RecordsName(secret string) string { return secret + recordsSuffix }
+
+// memoryManager returns the name of the provider whose memory it is; empty without one.
+func memoryManager(memory *corev1.Secret) string {
+	if memory == nil || memory.Annotations[AnnotationPhase] == string(stateHandedBack) {
+		return ""
+	}
+	return managerOf(memory)
+}
+
+// readRecords reads what is known about s from its memory, or from s itself if a provider of
+// before has written that. It skips what it can't read: such a Secret is decorated as if for the
+// first time.
+func readRecords(s, memory *corev1.Secret) records {
+	if memoryManager(memory) == "" && managerOf(s) == "" {
+		memory = nil
+	}
+	r, own := decodeRecords(memory), decodeRecords(s)
+	created, revision := r.Created || own.Created, max(r.Revision, revisionOf(s))
+	if r.stored = r.applied; memory == nil || own.applied != nil {
+		r = own
+	}
+	if r.Created, r.Revision = created, revision; s == nil {
+		return r
+	}
+	var conditions []metav1.Condition
+	if json.Unmarshal([]byte(s.Annotations[AnnotationConditions]), &conditions) == nil {
+		i := slices.IndexFunc(conditions, func(c metav1.Condition) bool { return c.Type == ConditionRoute })
+		if i >= 0 {
+			r.condition = &conditions[i]
+		}
+	}
+	return r
+}
+
+// revisionOf returns the revision of the route that the provider has written into s.
+func revisionOf(s *corev1.Secret) int {
+	if s == nil {
+		return 0
+	}
+	_, text, _ := strings.Cut(s.Annotations[AnnotationRecords], "/")
+	n, _ := strconv.Atoi(text) // 0 if it is no number
+	return n
+}
+
+func decodeRecords(s *corev1.Secret) records {
 	var r records
 	if s == nil {
 		return r
@@ -66,11 +131,26 @@ func readRecords(s *corev1.Secret) records {
 	decodeRoute(s, DataApplied, r.Digests, &r.applied)
 	decodeRoute(s, DataOriginal, r.Digests, &r.original)
 	decodeRoute(s, DataPrevious, r.Digests, &r.previous)
-	var conditions []metav1.Condition
-	if json.Unmarshal([]byte(s.Annotations[AnnotationConditions]), &conditions) == nil {
-		i := slices.IndexFunc(conditions, func(c metav1.Condition) bool { return c.Type == ConditionRoute })
-		if i >= 0 {
-			r.condition = &conditions[i]
+	whole := func(r *route) bool {
+		if r.ExtensionDigest != "" {
+			r.Extension = s.Data[dataExtension+r.ExtensionDigest]
+			if r.ExtensionDigest != hashParts(r.Extension) {
+				return false
+			}
+			r.ExtensionDigest = ""
+		}
+		return true
+	}
+	if r.applied != nil && !whole(r.applied) {
+		r.applied = nil
+	}
+	if r.original != nil && !whole(r.original) {
+		r.original = nil
+	}
+	for i := range r.previous {
+		if !whole(&r.previous[i]) {
+			r.previous = r.previous[:i]
+			break
 		}
 	}
 	return r
@@ -83,33 +163,58 @@ func decodeRoute(s *corev1.Secret, key string, digests map[string]string, into a
 	}
 }
 
-// writeTo puts r into s, which must be the caller's own copy, with a kubeconfig.
-func (r records) writeTo(s *corev1.Secret, manager string, shown RouteState) {
-	r.Digests = map[string]string{}
-	for key, value := range map[string]any{DataApplied: r.applied, DataOriginal: r.original, DataPrevious: r.previous} {
-		delete(s.Data, key)
-		if text := encodeJSON(value); string(text) != "null" && string(text) != "[]" {
-			s.Data[key], r.Digests[key] = text, hashParts(text)
+// encode returns the memory's data. It has as many of the previous routes as there is room for.
+func (r records) encode() map[string][]byte {
+	data := map[string][]byte{}
+	shared := func(r route) route {
+		if len(r.Extension) > largeExtension {
+			r.ExtensionDigest = hashParts(r.Extension)
+			data[dataExtension+r.ExtensionDigest] = r.Extension
+			r.Extension = nil
 		}
+		return r
 	}
-	s.Data[DataState] = encodeJSON(r.secretState)
-	if s.Annotations == nil {
-		s.Annotations = map[string]string{}
+	r.Digests = map[string]string{}
+	set := func(key string, value any) {
+		data[key] = encodeJSON(value)
+		r.Digests[key] = hashParts(data[key])
 	}
-	s.Annotations[AnnotationManager] = manager
-	s.Annotations[AnnotationPhase] = string(shown)
-	if delete(s.Annotations, AnnotationConditions); r.condition != nil {
-		s.Annotations[AnnotationConditions] = string(encodeJSON([]metav1.Condition{*r.condition}))
+	if r.applied != nil {
+		set(DataApplied, shared(*r.applied))
 	}
+	if r.original != nil {
+		set(DataOriginal, shared(*r.original))
+	}
+	var previous []route
+	for _, p := range r.previous {
+		previous = append(previous, shared(p))
+	}
+	if len(previous) > 0 {
+		set(DataPrevious, previous)
+	}
+	data[DataState] = encodeJSON(r.secretState)
+	size := 0
+	for key, value := range data {
+		size += len(key) + len(value)
+	}
+	if n := len(r.previous); size > maxMemory && n > 0 {
+		r.previous = r.previous[:n-1]
+		return r.encode()
+	}
+	return data
 }
 
-// removeRecords removes the provider's keys and annotations from s, which must be the
-// caller's own copy.
+// removeRecords removes the provider's keys and annotations from s, which must be the caller's
+// own copy. The mark of who made it stays, which nobody can set later.
 func removeRecords(s *corev1.Secret) {
+	created := decodeRecords(s).Created
 	for _, key := range []string{DataState, DataApplied, DataOriginal, DataPrevious} {
 		delete(s.Data, key)
 	}
-	for _, name := range []string{AnnotationManager, AnnotationPhase, AnnotationConditions} {
+	if created {
+		s.Data[DataState] = encodeJSON(secretState{Created: true})
+	}
+	for _, name := range []string{AnnotationManager, AnnotationPhase, AnnotationConditions, AnnotationRecords} {
 		delete(s.Annotations, name)
 	}
 }

@@ -2,9 +2,12 @@ package provider
 
 import (
 	"bytes"
+	"cmp"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/causewayproject/causeway/internal/printable"
 	"github.com/causewayproject/causeway/kubeconfig"
 )
 
@@ -92,4 +95,71 @@ func (p *planner) acceptRoute(r route) {
 	if p.records.applied = &r; p.records.State == "" {
 		p.records.State = StateReady
 	}
+}
+
+// How long a lost route waits to be written again: after the first time, at most, and how long it
+// must have stood to begin anew.
+const (
+	firstRepairDelay = 10 * time.Second
+	maxRepairDelay   = 2 * time.Minute
+	repairReset      = 10 * time.Minute
+)
+
+// mayRepair reports whether a write that is no switch to another route may be made now. Somebody
+// has undone the last one: who does that again and again is not to be outrun. If not now, that is
+// all that the plan says.
+func (p *planner) mayRepair() bool {
+	r := &p.records
+	if r.stored == nil || r.applied == nil || !r.applied.sameEntry(*r.stored) {
+		r.Repairs = 0
+		return true
+	}
+	left := p.repairDelay()
+	if left > 0 {
+		p.action = Action{}
+		p.setCondition(p.rivalVerdict())
+		p.scheduleAfter(left)
+		return false
+	}
+	if p.config.Now.Sub(r.RepairedAt) >= repairReset {
+		r.Repairs = 0
+	}
+	r.Repairs++
+	r.RepairedAt = p.config.Now.UTC()
+	if r.Repairs > 1 {
+		p.setCondition(p.rivalVerdict())
+	}
+	return true
+}
+
+// repairDelay returns how long the next repair has to wait.
+func (p *planner) repairDelay() time.Duration {
+	since := p.config.Now.Sub(p.records.RepairedAt)
+	if p.records.Repairs == 0 || since >= repairReset {
+		return 0
+	}
+	delay := min(firstRepairDelay<<min(p.records.Repairs-1, 10), maxRepairDelay)
+	return min(delay-since, delay) // the clock may have been set back
+}
+
+// rivalVerdict names the program that wrote the kubeconfig last.
+func (p *planner) rivalVerdict() verdict {
+	who := "another program"
+	if p.target != nil {
+		who = cmp.Or(dataWriter(p.target), who)
+	}
+	return notReady(ReasonRivalWriter, who+" writes the Secret "+p.targetName()+" again and again without the route, which is put back at most once in ten seconds, and less and less often. "+
+		"To have it always there, run the webhook of the component route-admission; or leave that Secret alone, with "+AnnotationMode+" "+string(Secondary))
+}
+
+// dataWriter returns the name of the program that wrote the kubeconfig last, as the API server
+// notes it; empty if it is not known.
+func dataWriter(s *corev1.Secret) (name string) {
+	var last time.Time
+	for _, f := range s.ManagedFields {
+		if f.FieldsV1 != nil && f.Time != nil && !f.Time.Time.Before(last) && bytes.Contains(f.FieldsV1.Raw, []byte(`"f:value"`)) {
+			name, last = f.Manager, f.Time.Time
+		}
+	}
+	return printable.Text(name, 63)
 }

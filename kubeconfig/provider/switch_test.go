@@ -62,6 +62,7 @@ func TestSwitch(t *testing.T) {
 		decorated(w)
 		w.probe = down(proxyA)
 		for range 3 {
+			time.Sleep(10 * time.Minute)
 			probes := w.probes
 			w.controlPlane()
 			a := w.plan()
@@ -89,7 +90,7 @@ func TestSwitch(t *testing.T) {
 		w.phase(provider.StateGrace)
 		w.wait(10 * time.Minute)
 		w.phase(provider.StateReady)
-		if len(w.secrets.Kubeconfig.Data[provider.DataPrevious]) == 0 {
+		if len((*w.memory()).Data[provider.DataPrevious]) == 0 {
 			t.Error("the previous route is not kept")
 		}
 	})
@@ -107,7 +108,7 @@ func TestSwitch(t *testing.T) {
 		w.proxy(proxyA)
 		w.phase(provider.StateFellBack)
 		w.condition(metav1.ConditionFalse, provider.ReasonFellBack)
-		if len(w.secrets.Kubeconfig.Data[provider.DataPrevious]) > 0 {
+		if len((*w.memory()).Data[provider.DataPrevious]) > 0 {
 			t.Error("a route that failed is kept as one to go back to")
 		}
 		w.probe = down()

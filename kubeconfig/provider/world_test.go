@@ -89,11 +89,14 @@ type world struct {
 	// own is the same for our own clients; nil: they get nowhere else than client-go.
 	own func(*clientcmdapi.Cluster) error
 
-	version int
-	writes  int
-	probes  int
-	events  []provider.Event
-	told    []string // all that was told in public
+	memories   map[string]**corev1.Secret
+	crash      bool // after the next write of a memory
+	remembered int  // writes of memories
+	version    int
+	writes     int // of other Secrets
+	probes     int
+	events     []provider.Event
+	told       []string // all that was told in public
 }
 
 func newWorld(t testing.TB) *world {
@@ -106,6 +109,8 @@ func newWorld(t testing.TB) *world {
 		},
 		config: provider.Config{Results: map[string]provider.Result{}},
 		probe:  func(*clientcmdapi.Cluster) error { return nil },
+
+		memories: map[string]**corev1.Secret{},
 	}
 	w.secrets.CA = w.ca.secret()
 	return w
@@ -188,6 +193,8 @@ func (w *world) plan() provider.Action {
 	w.t.Helper()
 	for range 4 {
 		w.config.Now = time.Now()
+		settings, _ := provider.Resolve(w.cluster, w.config)
+		w.secrets.Records, w.secrets.SecondaryRecords = *w.memory(), *w.slot(provider.RecordsName(settings.SecondaryName))
 		cluster, secrets, config := w.snapshot()
 		action, err := provider.Plan(w.cluster, w.secrets, w.config)
 		if err != nil {
@@ -218,6 +225,7 @@ func (w *world) snapshot() (provider.Cluster, provider.Secrets, provider.Config)
 	s := w.secrets
 	return cluster, provider.Secrets{
 		Kubeconfig: s.Kubeconfig.DeepCopy(), CA: s.CA.DeepCopy(), Secondary: s.Secondary.DeepCopy(), Route: s.Route.DeepCopy(), SoleUser: s.SoleUser,
+		Records: s.Records.DeepCopy(), SecondaryRecords: s.SecondaryRecords.DeepCopy(),
 	}, config
 }
 
@@ -252,7 +260,13 @@ func (w *world) check(a provider.Action) {
 		}
 		w.told = append(w.told, toJSON(s.ObjectMeta))
 	}
-	if writes > 1 || len(a.Probe) > 0 && (writes > 0 || len(a.Events) > 0 || a.Condition != nil) {
+	if s := a.Records; s != nil {
+		if owners := s.OwnerReferences; len(owners) != 1 || string(owners[0].UID) != w.cluster.UID || s.Type != corev1.SecretTypeOpaque || s.Labels[kubeconfig.ClusterNameLabel] != name {
+			w.t.Fatalf("a memory that the Cluster does not own: %s", toJSON(s.ObjectMeta))
+		}
+		w.told = append(w.told, toJSON(s.ObjectMeta))
+	}
+	if writes > 1 || len(a.Probe) > 0 && (writes > 0 || a.Records != nil || len(a.Events) > 0 || a.Condition != nil) {
 		w.t.Fatal("more than one thing to do at once")
 	}
 	w.told = append(w.told, toJSON(a.Events), toJSON(a.Condition))
@@ -282,8 +296,23 @@ func (w *world) do(a provider.Action) bool {
 	if a.Condition != nil {
 		w.cluster.Condition = a.Condition
 	}
+	if m := a.Records; m != nil {
+		slot := w.slot(m.Name)
+		if *slot != nil && (*slot).ResourceVersion != m.ResourceVersion || equality.Semantic.DeepEqual(*slot, m) {
+			w.t.Fatal("a memory that was not read, or does not change")
+		}
+		*slot = w.stored(m)
+		w.remembered++
+		if w.crash {
+			w.crash = false
+			return true
+		}
+	}
 	switch {
 	case a.Create != nil:
+		if w.admit(nil, a.Create) != a.Create {
+			w.t.Fatal("a webhook changes what the provider writes")
+		}
 		*w.slot(a.Create.Name) = w.stored(a.Create)
 	case a.Update != nil:
 		slot := w.slot(a.Update.Name)
@@ -301,7 +330,7 @@ func (w *world) do(a provider.Action) bool {
 	case a.Delete != nil:
 		*w.slot(a.Delete.Name) = nil
 	default:
-		return false
+		return a.Records != nil
 	}
 	w.writes++
 	return true
@@ -322,9 +351,18 @@ func (w *world) notDirect(before, after *corev1.Secret) {
 	w.t.Fatalf("direct, and nothing says so: %+v", s)
 }
 
+// memory is what is remembered about the kubeconfig.
+func (w *world) memory() **corev1.Secret { return w.slot(provider.RecordsName(name + "-kubeconfig")) }
+
 func (w *world) slot(secret string) **corev1.Secret {
-	if secret == name+"-kubeconfig" {
+	switch {
+	case secret == name+"-kubeconfig":
 		return &w.secrets.Kubeconfig
+	case strings.HasSuffix(secret, provider.RecordsName("")):
+		if w.memories[secret] == nil {
+			w.memories[secret] = new(*corev1.Secret)
+		}
+		return w.memories[secret]
 	}
 	return &w.secrets.Secondary
 }
@@ -340,7 +378,7 @@ func (w *world) settle() provider.Action {
 			continue
 		}
 		again := w.plan()
-		if again.Create != nil || again.Update != nil || again.Delete != nil || len(again.Events) > 0 || !reflect.DeepEqual(again.Condition, a.Condition) {
+		if again.Create != nil || again.Update != nil || again.Delete != nil || again.Records != nil || len(again.Events) > 0 || !reflect.DeepEqual(again.Condition, a.Condition) {
 			w.t.Fatalf("a second plan has something to do: %s", toJSON(again))
 		}
 		return again

@@ -42,15 +42,21 @@ var errUnconditional = errors.New("controllers: an Update or Delete without the 
 
 // listWrites returns an Action for each Secret that is to be written, in their order.
 func listWrites(action provider.Action) (writes []provider.Action) {
-	if s := action.Records; s != nil && s.ResourceVersion == "" {
-		writes = append(writes, provider.Action{Create: s, Managed: action.Managed})
-	} else if s != nil {
-		writes = append(writes, provider.Action{Update: s, Managed: action.Managed})
-	}
 	if writeName(action) != "" {
 		writes = append(writes, action)
 	}
-	return writes
+	s := action.Records
+	if s == nil {
+		return writes
+	}
+	records := provider.Action{Update: s, Managed: action.Managed}
+	if s.ResourceVersion == "" {
+		records.Create, records.Update = s, nil
+	}
+	if action.RecordsLast {
+		return append(writes, records)
+	}
+	return append([]provider.Action{records}, writes...)
 }
 
 // applyAction writes the Secrets, then the Events and the condition, and returns when to

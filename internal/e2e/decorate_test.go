@@ -19,20 +19,21 @@ import (
 	"github.com/causewayproject/causeway/kubeconfig"
 )
 
-// Cluster API regenerates the Secret again and again, and wipes the route each
-// time: who reads it reaches the cluster soon after.
+// Cluster API regenerates the Secret, and wipes the route: who reads it reaches the cluster soon
+// after. Each Cluster has one, since a second one soon after is a rival's and waits.
 func (m *management) testRegenerate(t *testing.T) {
 	t.Parallel()
-	const namespace, rounds = "regenerate", 50
-	c := m.bear(t, namespace, "prod", m.squid, birth{annotations: m.routeBy(t, namespace, "route", m.squid.route)})
-	if err := capikubeconfig.CreateSecret(t.Context(), m.admin, c, quickly); err != nil {
-		t.Fatal(err)
-	}
+	const namespace, rounds = "regenerate", 20
+	annotations := m.routeBy(t, namespace, "route", m.squid.route)
 	m.startProvider(t, providerInput{Namespaces: []string{namespace}})
-	reached := func(ctx context.Context) error { return m.reaches(ctx, c, m.squid) }
-	eventually(t, "the first decoration", reached)
 	var times []time.Duration
-	for range rounds {
+	for i := range rounds {
+		c := m.bear(t, namespace, fmt.Sprint("prod-", i), m.squid, birth{annotations: annotations})
+		if err := capikubeconfig.CreateSecret(t.Context(), m.admin, c, quickly); err != nil {
+			t.Fatal(err)
+		}
+		reached := func(ctx context.Context) error { return m.reaches(ctx, c, m.squid) }
+		eventually(t, "the first decoration", reached)
 		m.regenerate(t, c)
 		began := time.Now()
 		if err := bed.Poll(t.Context(), "the Secret to lead to the cluster", reached); err != nil {

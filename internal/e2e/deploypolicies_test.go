@@ -375,6 +375,8 @@ func providerRows(string) []policyRow {
 		{"Kubernetes' namespace", tryCreate(system), "own namespaces"},
 		{"a kubeconfig", tryCreate(ofProvider(secretOf("new", corev1.SecretTypeOpaque, "value", provider.DataState, provider.DataApplied, provider.DataOriginal, provider.DataPrevious))), ""},
 		{"its own", tryUpdate("one-kubeconfig", set(provider.DataState)), ""},
+		{"what it remembers", tryCreate(ofProvider(secretOf(provider.RecordsName("new-kubeconfig"), corev1.SecretTypeOpaque, provider.DataState, provider.DataApplied, "causeway-extension-x"))), ""},
+		{"its annotations", tryUpdate("two-kubeconfig", func(s *corev1.Secret) { s.Annotations = map[string]string{provider.AnnotationRecords: "x/1"} }), ""},
 		{"its own, handed back", tryUpdate("one-proxied", func(s *corev1.Secret) { s.Annotations = nil }), ""},
 		{"a control plane's", tryUpdate("two-kubeconfig", set("value")), ""},
 		{"its second one, deleted", tryDelete("one-proxied"), ""},

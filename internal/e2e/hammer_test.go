@@ -31,7 +31,7 @@ import (
 const (
 	hammerClusters = 20
 	hammerFaults   = 600
-	hammerTruth    = 15 * time.Second
+	hammerTruth    = 3 * time.Minute // the longest time between two repairs, and a bit
 	hammerRest     = 20 * time.Second
 	hammerPace     = 30 * time.Millisecond // between two events
 	hammerPart     = 100                   // events between two restarts

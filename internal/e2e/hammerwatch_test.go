@@ -99,7 +99,7 @@ func (h *hammering) settle(what string) {
 	for i := range hammerClusters {
 		h.doors.block(i, false)
 	}
-	ctx, cancel := context.WithTimeout(h.t.Context(), 2*hammerTruth) // a provider may have to start first
+	ctx, cancel := context.WithTimeout(h.t.Context(), hammerTruth) // a provider may have to start first
 	defer cancel()
 	err := bed.Poll(ctx, what, func(context.Context) error {
 		for _, c := range h.clusters {

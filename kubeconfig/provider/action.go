@@ -71,9 +71,12 @@ type Action struct {
 	// Probe is what has to be probed now, before Plan can say more: probe all, add the answers to
 	// Config.Results, and call Plan again with the same objects. Where it is not empty, all else is zero.
 	Probe []Candidate
-	// Records is to be written before: created if it has no resourceVersion, updated otherwise. If there
-	// is no time for the write after it, the next plan says it again.
-	Records *corev1.Secret
+	// Records is what to remember: created if it has no resourceVersion, updated otherwise. It is to be
+	// written before the other Secret, so that after a crash nothing is forgotten; or after it if
+	// RecordsLast is set: then it only says that the other was written. After a write that fails there
+	// is no other.
+	Records     *corev1.Secret
+	RecordsLast bool
 	// Create, Update or Delete is the write; at most one is set. Update carries the resourceVersion that was read,
 	// Delete is to be done with that and the UID as preconditions.
 	Create, Update, Delete *corev1.Secret

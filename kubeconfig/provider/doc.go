@@ -24,7 +24,7 @@
 // # How a route is switched
 //
 // A new route is probed first, and written when the probe passed: until then the
-// present route stays. The Secret keeps those that worked before ([DataPrevious]). Within
+// present route stays. Those that worked before are remembered. Within
 // the grace period the new route is probed more often. If it fails twice in a row
 // while a previous one works, that one is written again. The new one is
 // tried again after a hold-off that doubles each time, up to a day, or when the
@@ -37,8 +37,12 @@
 // the reason is then [ReasonKept]. No fall-back and no rollback goes from it to a direct route.
 //
 // If another program drops an accepted route, as Cluster API does with each
-// rotation, it is written again at once. Changed credentials of the
+// rotation, it is written again at once. One that does so again soon after is answered less and
+// less often, with the reason [ReasonRivalWriter]. Changed credentials of the
 // same proxy are probed, and have no grace period.
+//
+// What the provider remembers is in a Secret of its own beside each one that it manages, with the
+// [RecordsName]. The Cluster owns it. It is written before the kubeconfig.
 //
 // # Whose verdict
 //

@@ -305,7 +305,8 @@ func (p *planner) writeRecords(s *corev1.Secret) {
 
 // writeMemory has the memory written if that changes it.
 func (p *planner) writeMemory() {
-	if a := p.records.applied; a != nil && (p.records.stored == nil || !a.sameEntry(*p.records.stored)) {
+	last := p.acceptsStored()
+	if !last {
 		p.records.Revision++
 	}
 	m := p.newSecret(RecordsName(p.targetName()), p.records.encode())
@@ -316,8 +317,14 @@ func (p *planner) writeMemory() {
 	}
 	m.Annotations = map[string]string{AnnotationManager: p.config.providerName(), AnnotationPhase: string(p.records.State)}
 	if p.memory == nil || !equality.Semantic.DeepEqual(p.memory, m) {
-		p.action.Records = m
+		p.action.Records, p.action.RecordsLast = m, last
 	}
+}
+
+// acceptsStored reports whether the route that is accepted now is the one that the memory has.
+func (p *planner) acceptsStored() bool {
+	r := p.records
+	return r.stored != nil && r.applied != nil && r.applied.sameEntry(*r.stored)
 }
 
 // reconcileRoute keeps the accepted route in the Secret, and then moves on to the
@@ -426,6 +433,7 @@ func (p *planner) refineVerdict(v verdict) verdict {
 		v.message = addSentence(v.message, keptMessage)
 	case v.status == metav1.ConditionFalse:
 	case p.records.Repairs > 1 && p.repairDelay() > 0: // it may be lost again
+		p.scheduleAfter(p.repairDelay())
 		if v = p.rivalVerdict(); p.records.condition != nil && p.records.condition.Reason == v.reason {
 			v.message = p.records.condition.Message
 		}

@@ -110,7 +110,7 @@ const (
 // all that the plan says.
 func (p *planner) mayRepair() bool {
 	r := &p.records
-	if r.stored == nil || r.applied == nil || !r.applied.sameEntry(*r.stored) {
+	if !p.acceptsStored() {
 		r.Repairs = 0
 		return true
 	}

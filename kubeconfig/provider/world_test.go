@@ -296,14 +296,17 @@ func (w *world) do(a provider.Action) bool {
 	if a.Condition != nil {
 		w.cluster.Condition = a.Condition
 	}
-	if m := a.Records; m != nil {
+	remember := func() {
+		m := a.Records
 		slot := w.slot(m.Name)
 		if *slot != nil && (*slot).ResourceVersion != m.ResourceVersion || equality.Semantic.DeepEqual(*slot, m) {
 			w.t.Fatal("a memory that was not read, or does not change")
 		}
 		*slot = w.stored(m)
 		w.remembered++
-		if w.crash {
+	}
+	if a.Records != nil && !a.RecordsLast {
+		if remember(); w.crash {
 			w.crash = false
 			return true
 		}
@@ -329,10 +332,14 @@ func (w *world) do(a provider.Action) bool {
 		*slot = w.stored(a.Update)
 	case a.Delete != nil:
 		*w.slot(a.Delete.Name) = nil
+	case a.Records == nil:
+		return false
 	default:
-		return a.Records != nil
+		w.writes--
 	}
-	w.writes++
+	if w.writes++; a.Records != nil && a.RecordsLast {
+		remember()
+	}
 	return true
 }
 

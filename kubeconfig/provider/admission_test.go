@@ -177,6 +177,7 @@ func TestRestoreRouteOf(t *testing.T) {
 			"an earlier version's own":        {before, edit(regenerated, func(s *corev1.Secret) { s.Data[provider.DataApplied] = []byte("{}") }), memory, ""},
 			"another Cluster":                 {nil, anew, nil, ""},
 			"handed back":                     {old, anew, released, ""},
+			"handed back, a late cache":       {old, edit(anew, func(s *corev1.Secret) { s.Annotations = map[string]string{provider.AnnotationRecords: "x/2"} }), memory, ""},
 			"handed back, records of before":  {before, anew, nil, ""},
 			"another's":                       {edit(old, others), edit(regenerated, others), edit(memory, others), ""},
 			"taken by another":                {old, edit(regenerated, others), memory, ""},

@@ -19,8 +19,9 @@ func (p *planner) handBackAll() {
 
 // handBackSecret removes the provider's annotations from the Secret, and restores the route from
 // before the first decoration. A Secret that the provider made has no such route: its kubeconfig
-// stays, without a proxy, and so does the mark that the provider made it. The memory goes with the
-// next plan. It returns false if there is nothing to do.
+// stays, without a proxy, and so does the mark that the provider made it. The number of another route
+// stays, too, by which the webhook knows the write for the provider's own, until the next plan; then
+// the memory goes. It returns false if there is nothing to do.
 func (p *planner) handBackSecret(s *corev1.Secret) bool {
 	m := p.memoryOf(p.kubeconfigName())
 	if p.managerOf(s) != p.config.providerName() {
@@ -36,6 +37,9 @@ func (p *planner) handBackSecret(s *corev1.Secret) bool {
 		if value, err := base.withRoute(r); err == nil {
 			update.Data[kubeconfig.SecretKey] = value
 		}
+	}
+	if m != nil {
+		setRevision(update, p.records.Revision+1)
 	}
 	p.records = records{}
 	p.addEvent(corev1.EventTypeNormal, ReasonHandedBack, "the Secret "+s.Name+" is handed back")
@@ -54,6 +58,11 @@ func (p *planner) handBackSecret(s *corev1.Secret) bool {
 func (p *planner) dropMemory(s, memory *corev1.Secret) bool {
 	if managerOf(memory) != p.config.providerName() || managerOf(s) != "" || memory.DeletionTimestamp != nil || !owner.Owns(p.cluster.ownerReference(), memory.OwnerReferences) {
 		return false
+	}
+	if s != nil && s.Annotations[AnnotationRecords] != "" {
+		p.action.Update = s.DeepCopy()
+		delete(p.action.Update.Annotations, AnnotationRecords)
+		return true
 	}
 	p.action.Delete = memory.DeepCopy()
 	return true

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"errors"
-	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -137,7 +136,7 @@ func (p *planner) refuseTarget() bool {
 	case p.target == nil || p.managed:
 		return false
 	case name != "":
-		p.setCondition(notReady(ReasonManagedByOther, "the Secret "+p.target.Name+" is managed by another provider, see its annotation "+AnnotationManager))
+		p.setCondition(notReady(ReasonManagedByOther, "the Secret "+p.target.Name+" is managed by another provider: see the annotation "+AnnotationManager+", its own or that of the Secret "+RecordsName(p.target.Name)))
 	case p.settings.Mode == Secondary:
 		p.setCondition(notReady(ReasonNotOurs, "the Secret "+p.target.Name+" is there, and was not made by this provider: name another one in "+AnnotationSecondary))
 	case p.settings.Mode == Own && !p.settings.explicit && p.target.Type == corev1.SecretTypeOpaque && !p.records.Created:
@@ -149,9 +148,10 @@ func (p *planner) refuseTarget() bool {
 }
 
 // managerOf returns the name of the provider that manages the Secret for this Cluster; empty
-// without one. If another program has taken the Secret's annotations, its memory says it. <cluster>-kubeconfig is the Cluster's by its name, as for Cluster API. Any
-// other name is one that the Cluster's author chose, so that the Cluster must own the Secret;
-// or it may be what a restore has left.
+// without one. If another program has taken the Secret's annotations, its memory says it.
+// <cluster>-kubeconfig is the Cluster's by its name, as for Cluster API. Any other name is one that
+// the Cluster's author chose, so that the Cluster must own the Secret; or it may be what a restore
+// has left.
 func (p *planner) managerOf(s *corev1.Secret) string {
 	if s == nil || s.Name != p.kubeconfigName() && !p.mayBeOurs(s) {
 		return ""
@@ -292,12 +292,9 @@ func (p *planner) writeRecords(s *corev1.Secret) {
 	}
 	p.writeMemory()
 	removeRecords(s)
-	if s.Annotations == nil {
-		s.Annotations = map[string]string{}
-	}
-	s.Annotations[AnnotationManager] = p.config.providerName()
-	s.Annotations[AnnotationPhase] = string(cmp.Or(p.shown, p.records.State))
-	s.Annotations[AnnotationRecords] = RecordsName(s.Name) + "/" + strconv.Itoa(p.records.Revision)
+	metav1.SetMetaDataAnnotation(&s.ObjectMeta, AnnotationManager, p.config.providerName())
+	metav1.SetMetaDataAnnotation(&s.ObjectMeta, AnnotationPhase, string(cmp.Or(p.shown, p.records.State)))
+	setRevision(s, p.records.Revision)
 	if p.records.condition != nil {
 		s.Annotations[AnnotationConditions] = string(encodeJSON([]metav1.Condition{*p.records.condition}))
 	}
@@ -315,7 +312,8 @@ func (p *planner) writeMemory() {
 		m = p.memory.DeepCopy()
 		m.Data, m.OwnerReferences = data, owner.With(p.cluster.ownerReference(), m.OwnerReferences)
 	}
-	m.Annotations = map[string]string{AnnotationManager: p.config.providerName(), AnnotationPhase: string(p.records.State)}
+	metav1.SetMetaDataAnnotation(&m.ObjectMeta, AnnotationManager, p.config.providerName())
+	metav1.SetMetaDataAnnotation(&m.ObjectMeta, AnnotationPhase, string(p.records.State))
 	if p.memory == nil || !equality.Semantic.DeepEqual(p.memory, m) {
 		p.action.Records, p.action.RecordsLast = m, last
 	}

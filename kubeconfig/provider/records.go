@@ -119,6 +119,10 @@ func revisionOf(s *corev1.Secret) int {
 	return n
 }
 
+func setRevision(s *corev1.Secret, n int) {
+	metav1.SetMetaDataAnnotation(&s.ObjectMeta, AnnotationRecords, RecordsName(s.Name)+"/"+strconv.Itoa(n))
+}
+
 func decodeRecords(s *corev1.Secret) records {
 	var r records
 	if s == nil {

@@ -105,13 +105,16 @@ func (m *management) testImmutable(t *testing.T) {
 			t.Errorf("got %q, want the cause", condition.Message)
 		}
 	}
-	probes := loggedLines(program, "Probed", c.Name)
-	eventually(t, "ten more probes", func(context.Context) error {
-		if n := loggedLines(program, "Probed", c.Name); n < probes+10 {
-			return fmt.Errorf("got %d", n-probes)
-		}
-		return nil
-	})
+	for i := range 10 {
+		plans := loggedLines(program, "Planned", c.Name)
+		m.annotate(t, c, map[string]string{provider.AnnotationGrace: fmt.Sprint(11+i, "m")})
+		eventually(t, "another plan", func(context.Context) error {
+			if loggedLines(program, "Planned", c.Name) == plans {
+				return errors.New("there is none")
+			}
+			return nil
+		})
+	}
 	tries := loggedLines(program, "Write of a Secret", c.Name)
 	took := time.Since(began)
 	t.Logf("%d tries in %v", tries, took)

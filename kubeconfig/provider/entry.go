@@ -30,8 +30,6 @@ type route struct {
 	ProxyURL      string          `json:"proxyURL,omitempty"`
 	TLSServerName string          `json:"tlsServerName,omitempty"`
 	Extension     json.RawMessage `json:"extension,omitempty"` // ours; keys in order
-	// ExtensionDigest stands for a large Extension in the memory, and is empty elsewhere.
-	ExtensionDigest string `json:"extensionDigest,omitempty"`
 
 	// Natural is the server without rewriting, where Server is a rewritten one.
 	Natural string `json:"natural,omitempty"`

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -61,8 +62,8 @@ var createdMark = []byte(`"created":true`)
 
 const (
 	recordsSuffix = "-route-records"
-	// dataExtension begins the keys of large extensions in the memory, each of which may be
-	// that of several routes. Their digest follows.
+	// dataExtension and a digest are the key of a large extension in the memory. In the place of the
+	// extension, which several routes may have, they have the key.
 	dataExtension  = "causeway-extension-"
 	largeExtension = 4 << 10
 	maxMemory      = 900 << 10 // bytes; a Secret holds 1 MiB
@@ -135,68 +136,47 @@ func decodeRecords(s *corev1.Secret) records {
 	decodeRoute(s, DataApplied, r.Digests, &r.applied)
 	decodeRoute(s, DataOriginal, r.Digests, &r.original)
 	decodeRoute(s, DataPrevious, r.Digests, &r.previous)
-	whole := func(r *route) bool {
-		if r.ExtensionDigest != "" {
-			r.Extension = s.Data[dataExtension+r.ExtensionDigest]
-			if r.ExtensionDigest != hashParts(r.Extension) {
-				return false
-			}
-			r.ExtensionDigest = ""
-		}
-		return true
-	}
-	if r.applied != nil && !whole(r.applied) {
-		r.applied = nil
-	}
-	if r.original != nil && !whole(r.original) {
-		r.original = nil
-	}
-	for i := range r.previous {
-		if !whole(&r.previous[i]) {
-			r.previous = r.previous[:i]
-			break
-		}
-	}
 	return r
 }
 
 // decodeRoute leaves into as it is if the key is not what the provider wrote.
 func decodeRoute(s *corev1.Secret, key string, digests map[string]string, into any) {
-	if text := s.Data[key]; len(text) > 0 && hashParts(text) == digests[key] {
+	text := s.Data[key]
+	if len(text) == 0 || hashParts(text) != digests[key] {
+		return
+	}
+	for name, value := range s.Data {
+		if name == dataExtension+hashParts(value) {
+			text = bytes.ReplaceAll(text, encodeJSON(name), value)
+		}
+	}
+	if !bytes.Contains(text, []byte(dataExtension)) { // one that is missing
 		_ = json.Unmarshal(text, into) // the provider's own
 	}
 }
 
 // encode returns the memory's data. It has as many of the previous routes as there is room for.
 func (r records) encode() map[string][]byte {
-	data := map[string][]byte{}
-	shared := func(r route) route {
-		if len(r.Extension) > largeExtension {
-			r.ExtensionDigest = hashParts(r.Extension)
-			data[dataExtension+r.ExtensionDigest] = r.Extension
-			r.Extension = nil
-		}
-		return r
-	}
+	data, large := map[string][]byte{}, map[string][]byte{}
 	r.Digests = map[string]string{}
-	set := func(key string, value any) {
-		data[key] = encodeJSON(value)
-		r.Digests[key] = hashParts(data[key])
-	}
-	if r.applied != nil {
-		set(DataApplied, shared(*r.applied))
-	}
-	if r.original != nil {
-		set(DataOriginal, shared(*r.original))
-	}
-	var previous []route
-	for _, p := range r.previous {
-		previous = append(previous, shared(p))
-	}
-	if len(previous) > 0 {
-		set(DataPrevious, previous)
+	for key, routes := range map[string][]route{DataApplied: listRoute(r.applied), DataOriginal: listRoute(r.original), DataPrevious: r.previous} {
+		if len(routes) == 0 {
+			continue
+		}
+		text := encodeJSON(routes)
+		if key != DataPrevious {
+			text = encodeJSON(routes[0])
+		}
+		for _, route := range routes {
+			if len(route.Extension) > largeExtension {
+				name := dataExtension + hashParts(route.Extension)
+				large[name], text = route.Extension, bytes.ReplaceAll(text, route.Extension, encodeJSON(name))
+			}
+		}
+		data[key], r.Digests[key] = text, hashParts(text)
 	}
 	data[DataState] = encodeJSON(r.secretState)
+	maps.Copy(data, large)
 	size := 0
 	for key, value := range data {
 		size += len(key) + len(value)
@@ -206,6 +186,13 @@ func (r records) encode() map[string][]byte {
 		return r.encode()
 	}
 	return data
+}
+
+func listRoute(r *route) []route {
+	if r == nil {
+		return nil
+	}
+	return []route{*r}
 }
 
 // removeRecords removes the provider's keys and annotations from s, which must be the caller's

@@ -47,6 +47,9 @@ const maxKubeconfig = 128 << 10
 type KubeconfigWebhook struct {
 	// Config is the KubeconfigReconciler's. Only its Name is read.
 	Config provider.Config
+	// Namespaces are the KubeconfigReconciler's: the manager's cache knows nothing of others, where
+	// each write is left as it is. If empty, all.
+	Namespaces []string
 
 	cache  cache.Cache
 	live   client.Reader
@@ -92,8 +95,8 @@ func (s *secretData) secret() *corev1.Secret {
 // review decides about one write.
 func (w *KubeconfigWebhook) review(ctx context.Context, req *webhook.Request) ([]webhook.Operation, error) {
 	var old, written secretData
-	if json.Unmarshal(req.Object, &written) != nil || len(req.OldObject) > 0 && json.Unmarshal(req.OldObject, &old) != nil {
-		return nil, nil // no Secrets
+	if !isWatched(w.Namespaces, req.Namespace) || json.Unmarshal(req.Object, &written) != nil || len(req.OldObject) > 0 && json.Unmarshal(req.OldObject, &old) != nil {
+		return nil, nil // others look after it, or it is no Secret
 	}
 	if len(written.Data[kubeconfig.SecretKey]) > maxKubeconfig {
 		return nil, nil

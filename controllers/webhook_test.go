@@ -81,8 +81,8 @@ func TestKubeconfigWebhook(t *testing.T) {
 	routed, regenerated, _ := managedSecret(t)
 	wiped := regenerated.DeepCopy()
 	wiped.Annotations = nil
-	other := regenerated.DeepCopy()
-	other.Name = "other-kubeconfig"
+	other, elsewhere := regenerated.DeepCopy(), wiped.DeepCopy()
+	other.Name, elsewhere.Namespace = "other-kubeconfig", "elsewhere"
 	for name, tt := range map[string]struct {
 		old, written *corev1.Secret
 		changed      bool
@@ -92,6 +92,7 @@ func TestKubeconfigWebhook(t *testing.T) {
 		"made anew":   {nil, wiped, true},
 		"the same":    {routed, routed, false},
 		"another one": {nil, other, false},
+		"elsewhere":   {nil, elsewhere, false},
 		"deleted":     {routed, nil, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -156,7 +157,7 @@ func newWebhookServer(t *testing.T, address string, config *tls.Config, filled b
 	object["apiVersion"], object["kind"] = "v1", "Secret"
 	api.Set("secrets", object)
 	server := controllers.NewWebhookServer(address, config)
-	mgr, err := manager.New(api.Config(), manager.Options{WebhookServer: server, Metrics: metricsserver.Options{BindAddress: "0"}, Cache: controllers.CacheOptions()})
+	mgr, err := manager.New(api.Config(), manager.Options{WebhookServer: server, Metrics: metricsserver.Options{BindAddress: "0"}, Cache: controllers.CacheOptions("ns")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -171,7 +172,7 @@ func newWebhookServer(t *testing.T, address string, config *tls.Config, filled b
 			}
 		})
 	}
-	w := controllers.KubeconfigWebhook{Config: provider.Config{Name: "ours"}}
+	w := controllers.KubeconfigWebhook{Config: provider.Config{Name: "ours"}, Namespaces: []string{"ns"}}
 	if err := w.SetupWithManager(mgr); err != nil {
 		t.Fatal(err)
 	}
@@ -216,21 +217,18 @@ func heapBytes() int64 {
 
 func reviewText(t *testing.T, old, written *corev1.Secret) []byte {
 	t.Helper()
+	reviewed := written
+	if reviewed == nil {
+		reviewed = old
+	}
 	text, err := json.Marshal(&admissionv1.AdmissionReview{
 		TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"},
-		Request:  &admissionv1.AdmissionRequest{UID: "uid-1", Namespace: "ns", Name: secretName(old, written), Object: rawObject(t, written), OldObject: rawObject(t, old)},
+		Request:  &admissionv1.AdmissionRequest{UID: "uid-1", Namespace: reviewed.Namespace, Name: reviewed.Name, Object: rawObject(t, written), OldObject: rawObject(t, old)},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return text
-}
-
-func secretName(old, written *corev1.Secret) string {
-	if written != nil {
-		return written.Name
-	}
-	return old.Name
 }
 
 func rawObject(t *testing.T, s *corev1.Secret) runtime.RawExtension {

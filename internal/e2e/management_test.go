@@ -47,6 +47,7 @@ func TestManagement(t *testing.T) {
 		t.Run("control plane", m.testControlPlane)
 		t.Run("program", m.testProgram)
 		t.Run("regenerate", m.testRegenerate)
+		t.Run("rival", m.testRival)
 		t.Run("plain routes", m.testPlainRoutes)
 		t.Run("route kept", m.testRouteKept)
 		t.Run("admission", m.testAdmission)

@@ -121,7 +121,7 @@ func (f *flags) program() management.Program {
 		Flags: f.manager, Name: program, LeaseName: program + "-" + f.config.Name,
 		Setup: func(ctx context.Context, mgr manager.Manager, opts controller.Options) error {
 			if f.webhook.listen != "" {
-				if err := (&controllers.KubeconfigWebhook{Config: f.config}).SetupWithManager(mgr); err != nil {
+				if err := (&controllers.KubeconfigWebhook{Config: f.config, Namespaces: f.manager.Namespaces}).SetupWithManager(mgr); err != nil {
 					return err
 				}
 			}

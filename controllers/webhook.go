@@ -101,6 +101,9 @@ func (w *KubeconfigWebhook) review(ctx context.Context, req *webhook.Request) ([
 	if len(written.Data[kubeconfig.SecretKey]) > maxKubeconfig {
 		return nil, nil
 	}
+	if len(old.Data[kubeconfig.SecretKey]) > maxKubeconfig {
+		delete(old.Data, kubeconfig.SecretKey)
+	}
 	memory, err := w.memoryOf(ctx, types.NamespacedName{Namespace: req.Namespace, Name: req.Name})
 	if err != nil {
 		return nil, err

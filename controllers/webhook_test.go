@@ -270,12 +270,12 @@ func TestWebhookServerStrangers(t *testing.T) {
 	routed, regenerated, _ := managedSecret(t)
 	evil := regenerated.DeepCopy()
 	evil.Data[kubeconfig.SecretKey] = []byte("a: [" + strings.Repeat("a,", 1<<19) + "]")
-	evilReview := reviewText(t, routed, evil)
+	evilReview, evilOld := reviewText(t, routed, evil), reviewText(t, evil, regenerated)
 	half := bytes.Repeat([]byte("x"), 7<<20-1)
 	for name, say := range map[string]struct {
 		length int
 		body   []byte
-	}{"unfinished": {7 << 20, half}, "a kubeconfig of many values": {len(evilReview), evilReview}} {
+	}{"unfinished": {7 << 20, half}, "a kubeconfig of many values": {len(evilReview), evilReview}, "an old one of many values": {len(evilOld), evilOld}} {
 		t.Run(name, func(t *testing.T) {
 			before := heapBytes()
 			var strangers sync.WaitGroup

@@ -54,14 +54,12 @@ func TestRival(t *testing.T) {
 	b.Set("clusters", cluster("a", "one", annotations))
 	b.run(t)
 	b.Until(t, "the memory to be refused", func() bool { return b.reason("one") == provider.ReasonWriteFailed })
-	if routed() || b.Get(memory) != nil {
-		t.Error("got a kubeconfig before its memory")
+	if routed() || b.Get(memory) != nil || !strings.Contains(b.message("one"), "the Secret "+memory.Name+" can't be written") {
+		t.Errorf("got a kubeconfig before its memory, or %q", b.message("one"))
 	}
 	refuse.Store("PUT one-kubeconfig")
 	b.Until(t, "the memory", func() bool { return b.Get(memory) != nil && b.Tried("PUT", "one-kubeconfig") > 0 })
-	if routed() {
-		t.Error("written in spite of the fault")
-	}
+	b.Until(t, "the next write to be refused", func() bool { return strings.Contains(b.message("one"), "the Secret one-kubeconfig can't be written") })
 	refuse.Store("")
 	b.Until(t, "the route", routed)
 	b.Until(t, "the condition", func() bool { return b.reason("one") == provider.ReasonNotProbed })

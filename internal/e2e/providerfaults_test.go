@@ -105,7 +105,7 @@ func (m *management) testImmutable(t *testing.T) {
 			t.Errorf("got %q, want the cause", condition.Message)
 		}
 	}
-	for i := range 10 {
+	for i := range 4 { // a Cluster that changes all the time waits
 		plans := loggedLines(program, "Planned", c.Name)
 		m.annotate(t, c, map[string]string{provider.AnnotationGrace: fmt.Sprint(11+i, "m")})
 		eventually(t, "another plan", func(context.Context) error {

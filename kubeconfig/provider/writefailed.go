@@ -23,7 +23,7 @@ func WriteFailed(cluster Cluster, failed Action, config Config, err error) Actio
 	}
 	p := &planner{cluster: cluster, config: config}
 	name := cluster.Name + kubeconfigSuffix
-	for _, s := range []*corev1.Secret{failed.Create, failed.Update, failed.Delete, failed.Records} {
+	for _, s := range []*corev1.Secret{failed.Records, failed.Create, failed.Update, failed.Delete} {
 		if s != nil {
 			name = s.Name
 		}

@@ -75,9 +75,6 @@ func fleetClusters(fleet []tunnel.ReplicaStatus) (seen map[string]tunnelSeen, si
 	return seen, silent
 }
 
-// processName is the same for all sessions of one process.
-func processName(s tunnel.SessionInfo) string { return s.Agent + "/" + s.Replica }
-
 // followFleet looks at all replicas until ctx ends, and queues the Clusters whose agents
 // came or went.
 func (t *tunnelRun) followFleet(ctx context.Context) error {

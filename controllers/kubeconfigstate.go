@@ -42,7 +42,7 @@ type clusterState struct {
 	results        map[string]provider.Result
 	running        map[string]bool // keys of the probes that run
 
-	conflicts int                      // since the last write that succeeded
+	conflicts int                      // since all that a plan wanted was written
 	failures  map[string]*writeFailure // by what was to be written
 	condition *conditionWrite
 	refused   *refusedCondition

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -90,6 +89,9 @@ func (k *kubeconfigRun) applyAction(ctx context.Context, u *unstructured.Unstruc
 			return max(time.Until(failed.retryAt), time.Millisecond)
 		}
 	}
+	if len(writes) > 0 {
+		k.state.change(key, func(c *clusterState) { c.conflicts = 0 })
+	}
 	k.tellEvents(u, action.Events, version)
 	if wait := k.applyCondition(ctx, u, cluster, action); wait > 0 {
 		return wait
@@ -152,9 +154,6 @@ func (k *kubeconfigRun) writeSecret(ctx context.Context, u *unstructured.Unstruc
 		return "", err
 	}
 	k.state.change(nameOf(u), func(c *clusterState) {
-		if !strings.HasSuffix(secret.Name, provider.RecordsName("")) {
-			c.conflicts = 0
-		}
 		delete(c.failures, what)
 	})
 	return secret.ResourceVersion, nil

@@ -1,7 +1,6 @@
 package controllers
 
 import (
-	"bytes"
 	"context"
 	"math"
 	"runtime"
@@ -14,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/causewayproject/causeway/internal/clusterapi"
 	"github.com/causewayproject/causeway/kubeconfig"
 	"github.com/causewayproject/causeway/kubeconfig/provider"
 )
@@ -69,7 +69,7 @@ var valueField = &metav1.FieldsV1{Raw: []byte(`{"f:data":{"f:value":{}}}`)}
 // valueManagers are the managers of fields that have written a kubeconfig: provider.Plan names the last.
 func valueManagers(s *corev1.Secret) (kept []metav1.ManagedFieldsEntry) {
 	for _, f := range s.ManagedFields {
-		if f.FieldsV1 != nil && bytes.Contains(f.FieldsV1.Raw, []byte(`"f:value"`)) {
+		if clusterapi.WritesValue(f) {
 			kept = append(kept, metav1.ManagedFieldsEntry{Manager: f.Manager, Time: f.Time, FieldsV1: valueField})
 		}
 	}

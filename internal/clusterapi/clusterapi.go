@@ -2,6 +2,7 @@
 package clusterapi
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"strconv"
@@ -92,6 +93,11 @@ func ReadEndpoint(value any) (host string, port int32, err error) {
 		err = errors.New("the host names another port than port does")
 	}
 	return host, port, err
+}
+
+// WritesValue reports whether the manager of fields, of a Secret, has written its key value: the kubeconfig.
+func WritesValue(f metav1.ManagedFieldsEntry) bool {
+	return f.FieldsV1 != nil && bytes.Contains(f.FieldsV1.Raw, []byte(`"f:value"`))
 }
 
 // IsOlder reports whether resourceVersion a is before b. It is false if one of them is not

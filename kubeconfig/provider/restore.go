@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/causewayproject/causeway/internal/clusterapi"
 	"github.com/causewayproject/causeway/internal/printable"
 	"github.com/causewayproject/causeway/kubeconfig"
 )
@@ -157,7 +158,7 @@ func (p *planner) rivalVerdict() verdict {
 func dataWriter(s *corev1.Secret) (name string) {
 	var last time.Time
 	for _, f := range s.ManagedFields {
-		if f.FieldsV1 != nil && f.Time != nil && !f.Time.Time.Before(last) && bytes.Contains(f.FieldsV1.Raw, []byte(`"f:value"`)) {
+		if f.Time != nil && !f.Time.Time.Before(last) && clusterapi.WritesValue(f) {
 			name, last = f.Manager, f.Time.Time
 		}
 	}

@@ -134,8 +134,8 @@ func (r *dialRun) dialForwarded(ctx context.Context) (*mux.Stream, *Error) {
 type dialRun struct {
 	*Dialer
 	network, address string
-	share            uint64 // of the caller: see mux.Stream.SetShare
-	holder           budget.Holder
+	share            uint64        // of the caller: see mux.Stream.SetShare
+	holder           budget.Holder // who is to lose something if much waits
 	early            []byte
 	tried            map[*agentSession]bool
 	refused          int // how many agents or replicas have said that the target refuses

@@ -131,9 +131,9 @@ type KeepAlive struct {
 //
 // Each cluster has an equal part, and in it each holder: a caller (see [WithCaller]), a client
 // of a Gateway by HTTP/2, another replica for all its callers, or the cluster's agents. Only who
-// has more loses streams. Those that
-// nobody reads go first, and of these first those of the holder with most. A connection ends if its
-// other end has taken nothing of what waits, or has sent no more of a piece of data, for 5 seconds.
+// has more loses streams. Those that nobody reads go first, and of these first those of the holder
+// with most. A connection ends if its other end has taken nothing of what waits, or has sent no
+// more of a piece of data, for 5 seconds.
 //
 // Beside it Linux keeps some 256 KiB for a connection to a client or a target that does not read.
 //

@@ -37,7 +37,7 @@ type Member interface {
 // Holder is who lets bytes wait.
 type Holder struct {
 	In any // the cluster whose clients, agents and targets do, or who else
-	By any // who of these; a number is a caller's, the same in all of the process
+	By any // who of these: a number is a caller's, the same in all of the process; another replica is one for all its callers
 }
 
 // Holding is bytes that one stream holds, or one connection.

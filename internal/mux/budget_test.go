@@ -318,7 +318,7 @@ func TestBudgetOfSlowCarrier(t *testing.T) {
 			io.ReadFull(far, make([]byte, 1<<10)) // the session writes the stream's payload
 			time.Sleep(10 * time.Second)
 			st.SetWriteDeadline(time.Now().Add(time.Second))
-			for range 2 { // the session alone holds more than the budget
+			for range 2 { // has the budget looked at; the session alone holds more
 				st.Write(make([]byte, 100<<10))
 			}
 			synctest.Wait()

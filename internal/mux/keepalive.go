@@ -72,16 +72,20 @@ func (r aliveReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// progressing is a carrier that knows more than what is read: see [Client].
+type progressing interface {
+	Progress() (taken, came time.Time)
+}
+
 // progress returns the instants when the network last took bytes that had to wait, and when it
 // brought some that can't be read yet; zero: it is not known.
 func (s *Session) progress() (taken, came time.Duration) {
-	if c, ok := s.carrier.(interface {
-		Progress() (taken, came time.Time)
-	}); ok {
-		t, c := c.Progress()
-		return max(t.Sub(s.began), 0), max(c.Sub(s.began), 0)
+	c, ok := s.carrier.(progressing)
+	if !ok {
+		return 0, 0
 	}
-	return 0, 0
+	takenAt, cameAt := c.Progress()
+	return max(takenAt.Sub(s.began), 0), max(cameAt.Sub(s.began), 0)
 }
 
 // checkAlive is run by the timer. It probes a silent peer, and ends the session if

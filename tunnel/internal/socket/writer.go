@@ -46,8 +46,7 @@ func NewWriter(conn net.Conn) *Writer {
 	w := &Writer{conn: conn}
 	if c, ok := conn.(interface{ Writer() *Writer }); ok {
 		w.below = c.Writer()
-	}
-	if tc, ok := Innermost(conn).(*net.TCPConn); ok {
+	} else if tc, ok := Innermost(conn).(*net.TCPConn); ok {
 		w.look = func() flow { return flowOf(tc) }
 	}
 	return w

@@ -26,7 +26,8 @@ import (
 // their names are, and keep them. Everything else stays: other contexts, clusters and users, preferences,
 // extensions of others, unknown keys wherever they are, the digits of numbers,
 // the order of keys, and as a rule comments. YAML aliases and merge keys are written out,
-// and of a key that is there twice the last one stays, as client-go reads them. A text with
+// and of a key that is there twice the last one stays, all as client-go reads them: the text is
+// then written anew, without comments. A text with
 // several documents is an error: client-go would read the first only. So is one that is
 // larger than a Secret can be, or has more than 1,000 items in a list.
 // The result says what client-go would read; a field of a plugin (exec,

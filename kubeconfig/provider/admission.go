@@ -57,7 +57,7 @@ func RestoreRoute(old, written, memory *corev1.Secret, config Config) ([]byte, b
 		}
 		r.applied = &late
 	}
-	restored := (&planner{base: base, records: r}).acceptedRoute()
+	restored := (&decider{state: &state{}, decision: decision{records: r}, base: base}).acceptedRoute()
 	if restored.sameEntry(base.current) {
 		return nil, false
 	}

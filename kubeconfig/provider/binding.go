@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -30,15 +31,15 @@ const bindAdvice = "set its key " + KeyProxyURL + " to the proxy's URL, or " + K
 // checkSecret refuses a Secret whose credentials are not for the Cluster, or not for the
 // proxy. Whoever may annotate a Cluster can name any Secret of its namespace, and any
 // proxy. named is the layer that names the proxy.
-func (p *planner) checkSecret(proxy string, named int) error {
-	secret, name := p.secrets.Route, p.settings.RouteSecret
-	outside := p.settings.secretNamedOutside()
+func (s *state) checkSecret(proxy string, named int) error {
+	secret, name := s.secrets.Route, s.settings.RouteSecret
+	outside := s.settings.secretNamedOutside()
 	if !hasCredentials(secret) {
 		return nil
 	}
 	bound := field.SecretProxy(secret.Data)
 	switch {
-	case p.isOthers(secret):
+	case s.isOthers(secret):
 		return &refusedSecret{fmt.Sprintf("the Secret %s is for another Cluster, which its label %s names: name a Secret of this Cluster", name, kubeconfig.ClusterNameLabel), true}
 	case outside && named > 0:
 		return nil
@@ -48,11 +49,18 @@ func (p *planner) checkSecret(proxy string, named int) error {
 		return &refusedSecret{fmt.Sprintf("the Secret %s is for another proxy, which its key %s or %s names: want the same scheme, host and port in the annotation %s or %s, or none", name, KeyProxyURL, KeyGateway, AnnotationProxyURL, AnnotationGateway), true}
 	case secret.Labels[kubeconfig.ClusterNameLabel] != "" && named > 0:
 		return nil
-	case p.secrets.SoleUser && !outside:
-		p.unbound = true
+	case s.secrets.SoleUser && !outside:
+		s.unbound = true
 		return nil
 	}
 	return &refusedSecret{fmt.Sprintf("the Secret %s doesn't say what proxy it is for, and may be used by others: %s", name, bindAdvice), false}
+}
+
+// isOthers reports whether the Secret belongs to another Cluster. A Cluster's annotation can
+// name any Secret of its namespace.
+func (s *state) isOthers(secret *corev1.Secret) bool {
+	owner := secret.Labels[kubeconfig.ClusterNameLabel]
+	return owner != "" && owner != s.cluster.Name
 }
 
 // secretNamedOutside reports whether the Namespace or Config.Defaults names the Secret, too.
@@ -81,14 +89,14 @@ func routeCredentials(s *corev1.Secret) (user, password string) {
 
 // secretFor returns the route Secret if it may be read for the route, and nil otherwise. A
 // kubeconfig's author can name any proxy there.
-func (p *planner) secretFor(r route) *corev1.Secret {
-	s := p.secrets.Route
-	if s == nil || errors.As(p.fault, new(*refusedSecret)) {
+func (d *decider) secretFor(r route) *corev1.Secret {
+	s := d.secrets.Route
+	if s == nil || errors.As(d.routeErr, new(*refusedSecret)) {
 		return nil
 	}
-	proxy := p.route.ProxyURL
-	if p.route.Tunnel != nil {
-		proxy = p.route.Tunnel.Gateway
+	proxy := d.route.ProxyURL
+	if d.route.Tunnel != nil {
+		proxy = d.route.Tunnel.Gateway
 	}
 	if field.SameProxy(proxy, r.ProxyURL) || field.SameProxy(field.SecretProxy(s.Data), r.ProxyURL) {
 		return s
@@ -98,26 +106,27 @@ func (p *planner) secretFor(r route) *corev1.Secret {
 
 // clearRefused takes the credentials of a Secret that is refused out of the records: an
 // earlier version may have accepted it. The proxy stays, so that nothing goes directly.
-func (p *planner) clearRefused() {
+func (d *decider) clearRefused() {
 	var refused *refusedSecret
-	if !errors.As(p.fault, &refused) || !refused.known {
+	if !errors.As(d.routeErr, &refused) || !refused.known {
 		return
 	}
-	if a := p.records.applied; a != nil {
-		r := p.withoutRefused(*a)
-		p.cleared = !r.sameEntry(*a)
-		p.records.applied = &r
+	if a := d.records.applied; a != nil {
+		r := d.withoutRefused(*a)
+		d.cleared = !r.sameEntry(*a)
+		d.records.applied = &r
 	}
-	for i, r := range p.records.previous {
-		p.records.previous[i] = p.withoutRefused(r)
+	d.records.previous = slices.Clone(d.records.previous)
+	for i, r := range d.records.previous {
+		d.records.previous[i] = d.withoutRefused(r)
 	}
 }
 
 // withoutRefused returns the route without what is the route Secret's, unless it leads by
 // the proxy that the Secret is for and the Cluster may use it.
-func (p *planner) withoutRefused(r route) route {
-	s := p.secrets.Route
-	if !p.isOthers(s) && field.SameProxy(field.SecretProxy(s.Data), r.ProxyURL) {
+func (d *decider) withoutRefused(r route) route {
+	s := d.secrets.Route
+	if !d.isOthers(s) && field.SameProxy(field.SecretProxy(s.Data), r.ProxyURL) {
 		return r
 	}
 	user, password := routeCredentials(s)
@@ -127,7 +136,7 @@ func (p *planner) withoutRefused(r route) route {
 		}
 	}
 	var e entry.Extension
-	if json.Unmarshal(r.Extension, &e) != nil || e.ProxyTLS == nil || e.ProxyTLS.Secret == nil || e.ProxyTLS.Secret.Namespace+"/"+e.ProxyTLS.Secret.Name != p.settings.RouteSecret {
+	if json.Unmarshal(r.Extension, &e) != nil || e.ProxyTLS == nil || e.ProxyTLS.Secret == nil || e.ProxyTLS.Secret.Namespace+"/"+e.ProxyTLS.Secret.Name != d.settings.RouteSecret {
 		return r
 	}
 	e.ProxyTLS.Secret = nil

@@ -3,7 +3,6 @@ package provider
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -56,10 +55,6 @@ type Secrets struct {
 	// Unlabelled are those, as namespace/name, that are nil here, and are there without the label by
 	// which such Secrets are found. Conditions say so; nothing else depends on it.
 	Unlabelled []string
-}
-
-func (s Secrets) memories() []*corev1.Secret {
-	return slices.DeleteFunc([]*corev1.Secret{s.Records, s.SecondaryRecords}, func(m *corev1.Secret) bool { return m == nil })
 }
 
 // ReadCluster reads a Cluster of cluster.x-k8s.io/v1beta2 or v1beta1, and of its

@@ -4,7 +4,6 @@ import (
 	"regexp"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/causewayproject/causeway/kubeconfig/probe"
@@ -100,9 +99,9 @@ func addSentence(message, more string) string {
 }
 
 // routeVerdict turns the outcome of a route into a condition.
-func (p *planner) routeVerdict(o outcome) verdict {
+func (d *decider) routeVerdict(o outcome) verdict {
 	v := probeVerdict(o.Result)
-	if local, program := p.base.localUser(); local != "" && (o.Report.OK() || v.reason == reasonOf(probe.PhaseAuth)) {
+	if local, program := d.base.localUser(); local != "" && (o.Report.OK() || v.reason == reasonOf(probe.PhaseAuth)) {
 		v.message = addSentence(v.message, "The probe asked without credentials: "+local+" names a ")
 		if !program {
 			v.message += "file, which is not used here"
@@ -120,51 +119,7 @@ func (p *planner) routeVerdict(o outcome) verdict {
 	return v
 }
 
-// newCondition makes a condition of v. If before says the same, its time stays;
-// so does its message if the two differ only in numbers, since ports and addresses
-// may change at each probe.
-func (p *planner) newCondition(v verdict, before *metav1.Condition) *metav1.Condition {
-	c := &metav1.Condition{
-		Type: ConditionRoute, Status: v.status, Reason: v.reason, Message: v.message,
-		LastTransitionTime: metav1.Time{Time: p.config.Now.UTC().Truncate(timeUnit)}, ObservedGeneration: p.cluster.Generation,
-	}
-	if before == nil {
-		return c
-	}
-	if before.Status == c.Status {
-		c.LastTransitionTime = before.LastTransitionTime
-	}
-	if before.Reason == c.Reason && withoutNumbers(before.Message) == withoutNumbers(c.Message) {
-		c.Message = before.Message
-	}
-	return c
-}
-
 var numbers = regexp.MustCompile(`\p{Nd}+`)
 
 // withoutNumbers replaces each number by one #.
 func withoutNumbers(text string) string { return numbers.ReplaceAllString(text, "#") }
-
-// setCondition makes v the condition. It adds an Event if neither the Cluster nor
-// the Secret has this status and reason yet.
-func (p *planner) setCondition(v verdict) {
-	tells := func(c *metav1.Condition) bool { return c != nil && c.Status == v.status && c.Reason == v.reason }
-	before := p.records.condition
-	if before == nil || tells(p.cluster.Condition) && !tells(before) {
-		before = p.cluster.Condition
-	}
-	c := p.newCondition(v, before)
-	p.action.Condition = c
-	switch {
-	case tells(before):
-	case v.reason == ReasonNoSecret && (before == nil || before.Status != metav1.ConditionTrue): // another is about to make it
-	case v.status == metav1.ConditionFalse, v.reason == ReasonSecretUnbound:
-		p.addEvent(corev1.EventTypeWarning, c.Reason, c.Message)
-	case v.status == metav1.ConditionTrue && before != nil:
-		p.addEvent(corev1.EventTypeNormal, c.Reason, c.Message)
-	}
-}
-
-func (p *planner) addEvent(kind, reason, message string) {
-	p.action.Events = append(p.action.Events, Event{Type: kind, Reason: reason, Message: message})
-}

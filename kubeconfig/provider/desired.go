@@ -19,67 +19,61 @@ import (
 // errNoTicket is for a Cluster with LabelTunnel.
 var errNoTicket = errors.New("the tunnel's server has not made its Secret yet")
 
-// checkRoute makes p.route from the settings and the Secret that they name.
-func (p *planner) checkRoute() error {
-	var err error
-	p.route, err = p.readRoute()
-	return err
-}
-
-func (p *planner) readRoute() (kubeconfig.Route, error) {
-	s, secret := &p.settings, p.secrets.Route
-	if s.ProxyURL == Direct {
+// readRoute returns the configured route, from the settings and the Secret that they name.
+func (s *state) readRoute() (kubeconfig.Route, error) {
+	set, secret := &s.settings, s.secrets.Route
+	if set.ProxyURL == Direct {
 		return kubeconfig.Route{Direct: true}, nil
 	}
-	if s.RouteSecret == "" {
-		return p.proxyRoute(s.ProxyURL, nil)
+	if set.RouteSecret == "" {
+		return s.proxyRoute(set.ProxyURL, nil)
 	}
 	if secret == nil {
-		missing := p.missingSecret(s.RouteSecret, LabelRoute, fmt.Sprintf("there is no Secret %s with the label %s", s.RouteSecret, LabelRoute))
-		if _, tunneled := p.cluster.routeAnnotations(); tunneled {
+		missing := s.missingSecret(set.RouteSecret, LabelRoute, fmt.Sprintf("there is no Secret %s with the label %s", set.RouteSecret, LabelRoute))
+		if _, tunneled := s.cluster.routeAnnotations(); tunneled {
 			return kubeconfig.Route{}, fmt.Errorf("%w: %s", errNoTicket, missing)
 		}
-		return kubeconfig.Route{}, s.layers.errorf(AnnotationRouteSecret, "%s", missing)
+		return kubeconfig.Route{}, set.layers.errorf(AnnotationRouteSecret, "%s", missing)
 	}
 	if _, ok := secret.Labels[LabelRoute]; !ok {
-		return kubeconfig.Route{}, s.layers.errorf(AnnotationRouteSecret, "the Secret %s lacks the label %s, without which it is not for routes", s.RouteSecret, LabelRoute)
+		return kubeconfig.Route{}, set.layers.errorf(AnnotationRouteSecret, "the Secret %s lacks the label %s, without which it is not for routes", set.RouteSecret, LabelRoute)
 	}
-	at, named := s.layers.findLayer(AnnotationRouteSecret), min(s.layers.findLayer(AnnotationProxyURL), s.layers.findLayer(AnnotationGateway))
+	at, named := set.layers.findLayer(AnnotationRouteSecret), min(set.layers.findLayer(AnnotationProxyURL), set.layers.findLayer(AnnotationGateway))
 	if gateway := secretText(secret, KeyGateway); gateway != "" && at < named {
-		s.ProxyURL, s.Gateway = "", gateway
+		set.ProxyURL, set.Gateway = "", gateway
 	}
 	whole := secretText(secret, KeyProxyURL)
 	conflict := false
 	switch {
-	case whole != "" && (at < named || field.SameProxy(whole, s.ProxyURL)):
-		s.ProxyURL, s.Gateway = "", ""
+	case whole != "" && (at < named || field.SameProxy(whole, set.ProxyURL)):
+		set.ProxyURL, set.Gateway = "", ""
 	case whole != "":
 		conflict, whole = true, ""
-	case s.ProxyURL+s.Gateway == "":
-		return kubeconfig.Route{}, s.layers.errorf(AnnotationRouteSecret, "the Secret %s has no key %s or %s, and no annotation names a proxy or gateway", s.RouteSecret, KeyProxyURL, KeyGateway)
+	case set.ProxyURL+set.Gateway == "":
+		return kubeconfig.Route{}, set.layers.errorf(AnnotationRouteSecret, "the Secret %s has no key %s or %s, and no annotation names a proxy or gateway", set.RouteSecret, KeyProxyURL, KeyGateway)
 	case len(secret.Data) == 0:
-		return kubeconfig.Route{}, s.layers.errorf(AnnotationRouteSecret, "the Secret %s is empty: want %s and %s, or %s", s.RouteSecret, KeyUsername, KeyPassword, KeyProxyURL)
+		return kubeconfig.Route{}, set.layers.errorf(AnnotationRouteSecret, "the Secret %s is empty: want %s and %s, or %s", set.RouteSecret, KeyUsername, KeyPassword, KeyProxyURL)
 	}
-	proxy := cmp.Or(whole, s.Gateway, s.ProxyURL)
-	if err := p.checkSecret(proxy, named); err != nil {
-		return kubeconfig.Route{}, s.layers.wrapError(AnnotationRouteSecret, err)
+	proxy := cmp.Or(whole, set.Gateway, set.ProxyURL)
+	if err := s.checkSecret(proxy, named); err != nil {
+		return kubeconfig.Route{}, set.layers.wrapError(AnnotationRouteSecret, err)
 	}
 	if conflict {
-		return kubeconfig.Route{}, s.layers.errorf(AnnotationRouteSecret, "the Secret %s has the key %s, and an annotation names another proxy: want one of them", s.RouteSecret, KeyProxyURL)
+		return kubeconfig.Route{}, set.layers.errorf(AnnotationRouteSecret, "the Secret %s has the key %s, and an annotation names another proxy: want one of them", set.RouteSecret, KeyProxyURL)
 	}
-	return p.proxyRoute(proxy, secret)
+	return s.proxyRoute(proxy, secret)
 }
 
 // proxyRoute returns the route by a proxy or the gateway; zero if neither is set.
-func (p *planner) proxyRoute(proxy string, secret *corev1.Secret) (kubeconfig.Route, error) {
-	s := p.settings
+func (s *state) proxyRoute(proxy string, secret *corev1.Secret) (kubeconfig.Route, error) {
+	set := s.settings
 	user, password := secretText(secret, KeyUsername), secretText(secret, KeyPassword)
 	route := kubeconfig.Route{ProxyURL: proxy}
 	switch {
-	case s.Gateway != "":
-		proxy = s.Gateway
+	case set.Gateway != "":
+		proxy = set.Gateway
 		route = kubeconfig.Route{Tunnel: &kubeconfig.Tunnel{
-			Gateway: s.Gateway, User: user, Password: password, Cluster: s.TunnelCluster,
+			Gateway: set.Gateway, User: user, Password: password, Cluster: set.TunnelCluster,
 		}}
 	case proxy == "":
 		return kubeconfig.Route{}, nil
@@ -93,7 +87,7 @@ func (p *planner) proxyRoute(proxy string, secret *corev1.Secret) (kubeconfig.Ro
 		return route, nil
 	}
 	var err error
-	route.ProxyTLS, err = p.proxyTLS(secret)
+	route.ProxyTLS, err = s.proxyTLS(secret)
 	return route, err
 }
 
@@ -102,17 +96,17 @@ const maxBundle = 256 << 10
 
 // proxyTLS copies the CA. It refers to the Secret for the client certificate and its
 // key, which must not be copied.
-func (p *planner) proxyTLS(secret *corev1.Secret) (*kubeconfig.ProxyTLS, error) {
+func (s *state) proxyTLS(secret *corev1.Secret) (*kubeconfig.ProxyTLS, error) {
 	t := &kubeconfig.ProxyTLS{CA: secret.Data["ca.crt"]}
 	if len(t.CA) > maxBundle {
-		return nil, p.settings.layers.errorf(AnnotationRouteSecret, "the Secret %s: ca.crt has %d bytes, want at most %d: leave out what the proxy does not need", p.settings.RouteSecret, len(t.CA), maxBundle)
+		return nil, s.settings.layers.errorf(AnnotationRouteSecret, "the Secret %s: ca.crt has %d bytes, want at most %d: leave out what the proxy does not need", s.settings.RouteSecret, len(t.CA), maxBundle)
 	}
 	cert, key := secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey]
 	if len(cert)+len(key) > 0 {
 		if _, err := keypair.X509(cert, key); err != nil {
-			return nil, p.settings.layers.errorf(AnnotationRouteSecret, "the Secret %s: %s and %s, for the proxy: %w", p.settings.RouteSecret, corev1.TLSCertKey, corev1.TLSPrivateKeyKey, err)
+			return nil, s.settings.layers.errorf(AnnotationRouteSecret, "the Secret %s: %s and %s, for the proxy: %w", s.settings.RouteSecret, corev1.TLSCertKey, corev1.TLSPrivateKeyKey, err)
 		}
-		namespace, name, _ := strings.Cut(p.settings.RouteSecret, "/")
+		namespace, name, _ := strings.Cut(s.settings.RouteSecret, "/")
 		t.Secret = &kubeconfig.SecretRef{Namespace: namespace, Name: name}
 	}
 	if len(t.CA) == 0 && t.Secret == nil {
@@ -131,31 +125,31 @@ func secretText(s *corev1.Secret, key string) string {
 
 // desiredRoute returns the configured route. An error says that the settings are wrong,
 // or that kubeconfig.Merge refuses the kubeconfig.
-func (p *planner) desiredRoute() (route, error) {
-	natural, endpoint := p.naturalServer()
-	bare := p.originalRoute()
+func (d *decider) desiredRoute() (route, error) {
+	natural, endpoint := d.naturalServer()
+	bare := d.originalRoute()
 	bare.Server, bare.Natural, bare.Endpoint = natural, "", endpoint
-	spec, err := p.mergeSpec(natural)
+	spec, err := d.mergeSpec(natural)
 	if err != nil || spec == nil {
 		return bare, err
 	}
-	p.inputs = inputsOf(bare, *spec)
-	if a := p.records.applied; a != nil && p.records.Inputs == p.inputs && (a.leadsThrough() || p.direct || !p.settings.namesRoute()) {
+	d.inputs = inputsOf(bare, *spec)
+	if a := d.records.applied; a != nil && d.records.Inputs == d.inputs && (a.leadsThrough() || d.direct || !d.settings.namesRoute()) {
 		return *a, nil
 	}
-	base, err := p.base.withRoute(bare)
+	base, err := d.base.withRoute(bare)
 	if err != nil {
 		return bare, err
 	}
 	merged, err := kubeconfig.Merge(base, *spec)
 	if err != nil {
-		return bare, p.annotationError(err)
+		return bare, d.annotationError(err)
 	}
-	d, err := parseDocument(merged)
+	doc, err := parseDocument(merged)
 	if err != nil {
 		return bare, err
 	}
-	r := d.current
+	r := doc.current
 	if r.Endpoint = endpoint; r.Server != natural {
 		r.Natural = natural
 	}
@@ -174,52 +168,52 @@ func inputsOf(bare route, s kubeconfig.Spec) string {
 // naturalServer returns the server without rewriting, and the Cluster's endpoint if
 // the server is made from it. A server that somebody chose stays. A server made from
 // an endpoint changes with that endpoint.
-func (p *planner) naturalServer() (server, endpoint string) {
-	server = p.base.current.Server
-	if p.follows {
+func (d *decider) naturalServer() (server, endpoint string) {
+	server = d.base.current.Server
+	if d.follows {
 		return server, ""
 	}
-	if a := p.records.applied; a != nil {
+	if a := d.records.applied; a != nil {
 		if a.Natural != "" && server == a.Server {
 			server = a.Natural
 		}
-		if a.Endpoint != "" && serverAddress(server) == serverAddress(a.Endpoint) && p.endpointOf(server) == "" {
-			server = p.cluster.serverURL()
+		if a.Endpoint != "" && serverAddress(server) == serverAddress(a.Endpoint) && d.endpointOf(server) == "" {
+			server = d.cluster.serverURL()
 		}
 	}
-	return server, p.endpointOf(server)
+	return server, d.endpointOf(server)
 }
 
 // endpointOf returns the Cluster's endpoint if the server is made from it. An endpoint that is gone is
 // still the one that was.
-func (p *planner) endpointOf(server string) string {
-	endpoint := p.cluster.Endpoint.String()
-	if a := p.records.applied; a != nil && p.cluster.Endpoint == (kubeconfig.Endpoint{}) {
+func (d *decider) endpointOf(server string) string {
+	endpoint := d.cluster.Endpoint.String()
+	if a := d.records.applied; a != nil && d.cluster.Endpoint == (kubeconfig.Endpoint{}) {
 		endpoint = a.Endpoint
 	}
-	if p.follows || serverAddress(server) == "" || serverAddress(server) != serverAddress(endpoint) {
+	if d.follows || serverAddress(server) == "" || serverAddress(server) != serverAddress(endpoint) {
 		return ""
 	}
 	return endpoint
 }
 
 // originalRoute returns the route before anything was configured.
-func (p *planner) originalRoute() route {
+func (d *decider) originalRoute() route {
 	switch {
-	case p.follows:
-		return p.base.current
-	case p.records.original != nil:
-		return *p.records.original
-	case p.records.Created:
+	case d.follows:
+		return d.base.current
+	case d.records.original != nil:
+		return *d.records.original
+	case d.records.Created:
 		return route{}
 	}
-	return p.base.current
+	return d.base.current
 }
 
 // mergeSpec returns the Spec to merge; nil if nothing is configured.
-func (p *planner) mergeSpec(natural string) (*kubeconfig.Spec, error) {
-	s := p.settings
-	spec := &kubeconfig.Spec{Name: p.cluster.Name, TLSServerName: s.TLSServerName, Route: p.route}
+func (d *decider) mergeSpec(natural string) (*kubeconfig.Spec, error) {
+	s := d.settings
+	spec := &kubeconfig.Spec{Name: d.cluster.Name, TLSServerName: s.TLSServerName, Route: d.route}
 	at, err := hostport.ParseServer(natural)
 	hasPath := err == nil && at.Path != ""
 	if s.Mode == Rewrite {
@@ -227,11 +221,11 @@ func (p *planner) mergeSpec(natural string) (*kubeconfig.Spec, error) {
 		at, err = hostport.ParseServer(spec.Endpoint.String())
 		spec.TLSServerName = cmp.Or(spec.TLSServerName, defaultServer)
 	}
-	proxied := p.route.ProxyURL != "" || p.route.Tunnel != nil
+	proxied := d.route.ProxyURL != "" || d.route.Tunnel != nil
 	if err == nil && proxied && s.NoProxy != "" && noproxy.Parse(s.NoProxy).Bypass(at.Hostname(), at.Port()) {
 		spec.Route = kubeconfig.Route{Direct: true}
 	}
-	p.direct = spec.Route.Direct
+	d.direct = spec.Route.Direct
 	switch {
 	case s.Mode == Rewrite && hasPath:
 		return nil, s.layers.errorf(AnnotationServer, "takes the place of the kubeconfig's server, which has a path that would be lost: want another mode than rewrite")
@@ -244,7 +238,7 @@ func (p *planner) mergeSpec(natural string) (*kubeconfig.Spec, error) {
 	}
 	nothing := !proxied && !spec.Route.Direct && spec.TLSServerName == ""
 	if s.Mode != Rewrite && (!nothing || s.Mode == Own) {
-		spec.MoreEndpoints = p.cluster.MoreEndpoints
+		spec.MoreEndpoints = d.cluster.MoreEndpoints
 	}
 	if nothing && len(spec.MoreEndpoints) == 0 {
 		return nil, nil
@@ -254,13 +248,13 @@ func (p *planner) mergeSpec(natural string) (*kubeconfig.Spec, error) {
 
 // annotationError turns the error of a field of the route into one that names the annotation.
 // Without a Secret only its password can be missing: resolveSettings has checked all else.
-func (p *planner) annotationError(err error) error {
+func (d *decider) annotationError(err error) error {
 	var field *kubeconfig.FieldError
-	l := p.settings.layers
+	l := d.settings.layers
 	switch {
 	case !errors.As(err, &field) || !strings.HasPrefix(field.Field, "Route."):
 		return fmt.Errorf("provider: %w", err)
-	case p.settings.RouteSecret == "": // or it is for an outer proxy
+	case d.settings.RouteSecret == "": // or it is for an outer proxy
 		return l.errorf(AnnotationGateway, "needs a Secret with the key %s: name one in %s", KeyPassword, AnnotationRouteSecret)
 	}
 	return l.errorf(AnnotationRouteSecret, "%s: %w", strings.ToLower(field.Field[strings.LastIndexByte(field.Field, '.')+1:]), field.Err)

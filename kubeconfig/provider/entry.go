@@ -61,11 +61,6 @@ func (r route) sameEntry(o route) bool {
 // a gateway, or another server that stands before it.
 func (r route) leadsThrough() bool { return r.ProxyURL != "" || r.Natural != "" }
 
-// equal compares all fields.
-func (r route) equal(o route) bool {
-	return r.sameEntry(o) && r.Natural == o.Natural && r.Endpoint == o.Endpoint
-}
-
 // routeDigest returns a hash of the fields that the entry has.
 func routeDigest(r route) string {
 	return hashParts([]byte(r.Server), []byte(r.ProxyURL), []byte(r.TLSServerName), r.Extension)

@@ -8,38 +8,33 @@ import (
 
 const maxHoldOff = 24 * time.Hour
 
-// rollBack switches to the previous route if AnnotationRollback asks for it. It sets
-// hold while that route is in use.
-func (p *planner) rollBack(r route, hold *bool) bool {
-	if _, asked := p.cluster.Annotations[AnnotationRollback]; !asked || !p.managed {
+// rollBack switches to the previous route if AnnotationRollback asks for it, and that is not done yet.
+func (d *decider) rollBack(r route) bool {
+	if !d.rollback || !d.managed || d.rolledBack() {
 		return false
 	}
-	if p.records.State == StateRolledBack {
-		*hold = true
-		return false
-	}
-	before := p.routesToFallBackTo(r)
+	before := d.routesToFallBackTo(r)
 	if len(before) == 0 {
 		return false
 	}
-	value, err := p.base.withRoute(before[0])
+	value, err := d.base.withRoute(before[0])
 	if err != nil {
 		return false
 	}
-	p.records.applied, p.records.previous, p.records.State, p.records.Inputs = &before[0], []route{r}, StateRolledBack, ""
-	p.addEvent(corev1.EventTypeNormal, ReasonRolledBack, "the previous route is in use again, as the annotation "+AnnotationRollback+" asks for")
-	p.updateTarget(value)
+	d.records.applied, d.records.previous, d.records.State, d.records.Inputs = &before[0], []route{r}, StateRolledBack, ""
+	d.tell(corev1.EventTypeNormal, ReasonRolledBack, "the previous route is in use again, as the annotation "+AnnotationRollback+" asks for")
+	d.write(value)
 	return true
 }
 
 // routesToFallBackTo returns the previous routes, the newest first, without those that
 // would lead directly where r does not. A secondary Secret takes its server from the first.
-func (p *planner) routesToFallBackTo(r route) []route {
+func (d *decider) routesToFallBackTo(r route) []route {
 	var before []route
-	for _, previous := range p.records.previous {
+	for _, previous := range d.records.previous {
 		if previous.leadsThrough() || !r.leadsThrough() {
-			if p.follows {
-				previous = p.withServer(previous, p.base.current)
+			if d.follows {
+				previous = d.withServer(previous, d.base.current)
 			}
 			before = append(before, previous)
 		}
@@ -49,55 +44,55 @@ func (p *planner) routesToFallBackTo(r route) []route {
 
 // watchGrace checks a new route, and falls back to the previous one if it fails. It
 // returns true if that ends the plan.
-func (p *planner) watchGrace(r route) bool {
-	if p.records.State != StateGrace {
+func (d *decider) watchGrace(r route) bool {
+	if d.records.State != StateGrace {
 		return false
 	}
-	left := p.records.Since.Add(p.settings.Grace).Sub(p.config.Now)
-	if p.settings.NoProbe || len(p.records.previous) == 0 {
-		p.records.State = StateReady
+	left := d.records.Since.Add(d.settings.Grace).Sub(d.config.Now)
+	if d.settings.NoProbe || len(d.records.previous) == 0 {
+		d.records.State = StateReady
 		return false
 	}
-	result, ok := p.resultInUse()
+	result, ok := d.resultInUse()
 	switch {
 	case !ok:
 		return true
 	case result.Report.OK():
-		if p.healthy = true; left <= 0 {
-			p.records.State = StateReady
+		if d.healthy = true; left <= 0 {
+			d.records.State = StateReady
 		} else {
-			p.scheduleAfter(left)
+			d.scheduleAfter(left)
 		}
 		return false
 	case result.Failures < failureThreshold:
 		return false
 	}
-	if p.fallBackFrom(r, result) {
+	if d.fallBackFrom(r, result) {
 		return true
 	}
 	if result.extended && left <= 0 {
-		p.records.State = StateReady
+		d.records.State = StateReady
 	}
 	return false
 }
 
 // fallBackFrom switches to the newest previous route that works. It returns false if none
 // does: the API server is down, or the network here.
-func (p *planner) fallBackFrom(r route, failed outcome) bool {
+func (d *decider) fallBackFrom(r route, failed outcome) bool {
 	pending := false
-	before := p.routesToFallBackTo(r)
+	before := d.routesToFallBackTo(r)
 	for i, previous := range before {
-		value, err := p.base.withRoute(previous)
+		value, err := d.base.withRoute(previous)
 		if err != nil {
 			continue
 		}
-		result, ok := p.probeResult(Candidate{Key: p.base.probeKey(previous)}, p.graceResultLifetime, func() ([]byte, error) { return value, nil })
+		result, ok := d.probeResult(Candidate{Key: d.base.probeKey(previous)}, d.graceResultLifetime, func() ([]byte, error) { return value, nil })
 		switch {
 		case !ok:
 			pending = true
 		case result.Report.OK() && !pending:
-			p.records.applied, p.records.previous = &previous, before[i+1:]
-			p.fallBack(r, value, failed)
+			d.records.applied, d.records.previous = &previous, before[i+1:]
+			d.fallBack(r, value, failed)
 			return true
 		}
 	}
@@ -105,33 +100,33 @@ func (p *planner) fallBackFrom(r route, failed outcome) bool {
 }
 
 // fallBack writes value. r is the route that failed.
-func (p *planner) fallBack(r route, value []byte, result outcome) {
-	if name := routeDigest(r); p.records.Failed != name {
-		p.records.Failed, p.records.Failures = name, 0
+func (d *decider) fallBack(r route, value []byte, result outcome) {
+	if name := routeDigest(r); d.records.Failed != name {
+		d.records.Failed, d.records.Failures = name, 0
 	}
-	hold := min(p.settings.Grace<<min(p.records.Failures, 20), maxHoldOff)
+	hold := min(d.settings.Grace<<min(d.records.Failures, 20), maxHoldOff)
 	if hold <= 0 {
 		hold = maxHoldOff
 	}
-	p.records.Failures++
-	p.records.RetryAt = p.config.Now.Add(hold).UTC().Truncate(timeUnit)
-	p.records.State, p.records.Inputs = StateFellBack, ""
-	p.setCondition(notReady(ReasonFellBack, "the configured route failed within its grace period, and the previous one is in use. "+
-		"It is tried again later, or when the configuration changes. It failed with: "+p.routeVerdict(result).message))
-	p.updateTarget(value)
+	d.records.Failures++
+	d.records.RetryAt = d.config.Now.Add(hold).UTC().Truncate(timeUnit)
+	d.records.State, d.records.Inputs = StateFellBack, ""
+	d.say(notReady(ReasonFellBack, "the configured route failed within its grace period, and the previous one is in use. "+
+		"It is tried again later, or when the configuration changes. It failed with: "+d.routeVerdict(result).message))
+	d.write(value)
 }
 
 // inHoldOff reports whether the route fell back and must not be tried yet.
-func (p *planner) inHoldOff(desired route) bool {
-	left := p.records.RetryAt.Sub(p.config.Now)
-	if p.records.Failed != routeDigest(desired) || left <= 0 {
+func (d *decider) inHoldOff(desired route) bool {
+	left := d.records.RetryAt.Sub(d.config.Now)
+	if d.records.Failed != routeDigest(desired) || left <= 0 {
 		return false
 	}
-	p.scheduleAfter(left)
+	d.scheduleAfter(left)
 	v := notReady(ReasonFellBack, "the configured route failed within its grace period, and the previous one is in use")
-	if c := p.records.condition; c != nil && c.Reason == ReasonFellBack {
+	if c := d.records.condition; c != nil && c.Reason == ReasonFellBack {
 		v.message = c.Message
 	}
-	p.setCondition(v)
+	d.say(v)
 	return true
 }

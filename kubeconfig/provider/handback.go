@@ -2,88 +2,62 @@ package provider
 
 import (
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/causewayproject/causeway/internal/owner"
-	"github.com/causewayproject/causeway/kubeconfig"
 )
 
 // handBackAll hands back the Secrets, one in each plan.
-func (p *planner) handBackAll() {
-	if p.handBackSecret(p.secrets.Kubeconfig) || p.dropSecondary() || p.cluster.Condition == nil {
-		return
+func (d *decider) handBackAll() {
+	if !d.handBack(&d.first) && !d.dropSecondary() && d.cluster.Condition != nil {
+		d.say(verdict{metav1.ConditionUnknown, ReasonOff, "the mode is off"})
 	}
-	p.setCondition(verdict{metav1.ConditionUnknown, ReasonOff, "the mode is off"})
 }
 
-// handBackSecret removes the provider's annotations from the Secret, and restores the route from
-// before the first decoration. A Secret that the provider made has no such route: its kubeconfig
-// stays, without a proxy, and so does the mark that the provider made it. The number of another route
-// stays, too, by which the webhook knows the write for the provider's own, until the next plan; then
-// the memory goes. It returns false if there is nothing to do.
-func (p *planner) handBackSecret(s *corev1.Secret) bool {
-	m := p.memoryOf(p.kubeconfigName())
-	if p.managerOf(s) != p.config.providerName() {
-		return p.dropMemory(s, m)
+// handBack takes away what the provider added, and restores the route from before the first decoration.
+// A Secret that the provider made has no such route: its kubeconfig stays, without a proxy. It returns
+// false if there is nothing to do.
+func (d *decider) handBack(t *stored) bool {
+	if !d.isOurs(t) {
+		return d.forget(t)
 	}
-	update := s.DeepCopy()
-	removeRecords(update)
-	p.records = readRecords(s, m)
-	if base, err := parseDocument(s.Data[kubeconfig.SecretKey]); err == nil {
-		p.base = base
-		r := p.originalRoute()
-		r.Server, _ = p.naturalServer()
-		if value, err := base.withRoute(r); err == nil {
-			update.Data[kubeconfig.SecretKey] = value
+	d.deed, d.about, d.value, d.records = deedHandBack, t, t.value(), t.records
+	if t.doc != nil {
+		d.base = t.doc
+		r := d.originalRoute()
+		r.Server, _ = d.naturalServer()
+		if value, err := t.doc.withRoute(r); err == nil {
+			d.value = value
 		}
 	}
-	if m != nil {
-		setRevision(update, p.records.Revision+1)
-	}
-	p.records = records{}
-	p.addEvent(corev1.EventTypeNormal, ReasonHandedBack, "the Secret "+s.Name+" is handed back")
-	if !equality.Semantic.DeepEqual(s, update) {
-		p.action.Update = update
-	}
-	if m != nil && memoryManager(m) != "" {
-		p.action.Records = m.DeepCopy()
-		p.action.Records.Annotations[AnnotationPhase] = string(stateHandedBack)
-		p.action.Records.OwnerReferences = owner.With(p.cluster.ownerReference(), m.OwnerReferences)
-	}
+	d.tell(corev1.EventTypeNormal, ReasonHandedBack, "the Secret "+t.name+" is handed back")
 	return true
 }
 
-// dropMemory deletes the memory about a Secret that nobody manages any more.
-func (p *planner) dropMemory(s, memory *corev1.Secret) bool {
-	if managerOf(memory) != p.config.providerName() || managerOf(s) != "" || memory.DeletionTimestamp != nil || !owner.Owns(p.cluster.ownerReference(), memory.OwnerReferences) {
+// forget deletes the memory about a Secret that nobody manages any more.
+func (d *decider) forget(t *stored) bool {
+	m := t.memory
+	if managerOf(m) != d.config.providerName() || managerOf(t.secret) != "" || m.DeletionTimestamp != nil || !owner.Owns(d.cluster.ownerReference(), m.OwnerReferences) {
 		return false
 	}
-	if s != nil && s.Annotations[AnnotationRecords] != "" {
-		p.action.Update = s.DeepCopy()
-		delete(p.action.Update.Annotations, AnnotationRecords)
-		return true
-	}
-	p.action.Delete = memory.DeepCopy()
+	d.deed, d.about = deedForget, t
 	return true
 }
 
 // dropSecondary deletes the second Secret, if it is the provider's, and then what it remembers about
 // it. One that a restore has left is taken over first: it is deleted by the UID of its owner only.
-func (p *planner) dropSecondary() bool {
-	s := p.secrets.Secondary
+func (d *decider) dropSecondary() bool {
+	t := &d.second
 	switch {
-	case p.settings.SecondaryName == p.kubeconfigName() || s != nil && s.DeletionTimestamp != nil:
+	case t.name == d.first.name || t.secret != nil && t.secret.DeletionTimestamp != nil:
 		return false
-	case p.managerOf(s) != p.config.providerName():
-		return p.dropMemory(s, p.memoryOf(p.settings.SecondaryName))
+	case !d.isOurs(t):
+		return d.forget(t)
 	}
-	if !owner.Owns(p.cluster.ownerReference(), s.OwnerReferences) {
-		p.action.Update = s.DeepCopy()
-		p.takeOver(p.action.Update)
+	if d.deed, d.about = deedDelete, t; !owner.Owns(d.cluster.ownerReference(), t.secret.OwnerReferences) {
+		d.deed = deedTakeOver
 		return true
 	}
-	p.addEvent(corev1.EventTypeNormal, ReasonDeleted, "the Secret "+s.Name+" is not wanted any more")
-	p.action.Delete = s.DeepCopy()
+	d.tell(corev1.EventTypeNormal, ReasonDeleted, "the Secret "+t.name+" is not wanted any more")
 	return true
 }

@@ -7,8 +7,6 @@ import (
 	"slices"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"github.com/causewayproject/causeway/internal/keypair"
 	"github.com/causewayproject/causeway/internal/owner"
 	"github.com/causewayproject/causeway/kubeconfig"
@@ -27,43 +25,31 @@ type identity struct {
 	sign   bool   // with new credentials
 }
 
-// clusterCA returns <cluster>-ca's certificate and key; each is empty if missing.
-func (p *planner) clusterCA() (cert, key []byte) {
-	if p.secrets.CA == nil {
-		return nil, nil
-	}
-	return p.secrets.CA.Data[corev1.TLSCertKey], p.secrets.CA.Data[corev1.TLSPrivateKeyKey]
-}
-
 // ownsCredentials reports whether the provider makes the credentials. Those that it made
 // stay its own in every mode, until the Secret gets another owner than the Cluster.
-func (p *planner) ownsCredentials() bool {
-	switch p.settings.Mode {
+func (d *decider) ownsCredentials() bool {
+	switch d.settings.Mode {
 	case Own:
 		return true
 	case Secondary:
-		return !p.follows
+		return !d.follows
 	}
-	return p.managed && p.records.Created && len(p.target.OwnerReferences) == 1 && owner.Owns(p.cluster.ownerReference(), p.target.OwnerReferences)
+	return d.managed && d.records.Created && len(d.target.secret.OwnerReferences) == 1 && owner.Owns(d.cluster.ownerReference(), d.target.secret.OwnerReferences)
 }
 
 // identityChange compares the kubeconfig with <cluster>-ca. Further certificates in
 // the kubeconfig were added by somebody and are no difference.
-func (p *planner) identityChange() identity {
-	caPEM, key := p.clusterCA()
-	if p.follows || len(caPEM) == 0 {
+func (d *decider) identityChange() identity {
+	ca := d.ca.certs
+	if d.follows || len(ca) == 0 {
 		return identity{}
 	}
-	havePEM := base64Data(p.base.cluster, "certificate-authority-data")
+	havePEM := base64Data(d.base.cluster, "certificate-authority-data")
 	if len(havePEM) == 0 { // a file, or none
 		return identity{}
 	}
-	same := bytes.Equal(bytes.TrimSpace(havePEM), bytes.TrimSpace(caPEM))
-	if same && !p.ownsCredentials() {
-		return identity{}
-	}
-	ca := parseCertificates(caPEM)
-	if len(ca) == 0 {
+	same := bytes.Equal(bytes.TrimSpace(havePEM), bytes.TrimSpace(d.ca.pem))
+	if same && !d.ownsCredentials() {
 		return identity{}
 	}
 	have := parseCertificates(havePEM)
@@ -72,10 +58,10 @@ func (p *planner) identityChange() identity {
 		known[string(c.Raw)] = true
 	}
 	missing := !same && slices.ContainsFunc(ca, func(c *x509.Certificate) bool { return !known[string(c.Raw)] })
-	client := parseCertificates(base64Data(p.base.user, "client-certificate-data"))
+	client := parseCertificates(base64Data(d.base.user, "client-certificate-data"))
 	foreign := len(client) > 0 && findIssuer(client[0], ca) == nil
-	id := identity{ca: caPEM, sign: foreign && len(key) > 0}
-	id.needed = missing || id.sign && p.ownsCredentials()
+	id := identity{ca: d.ca.pem, sign: foreign && len(d.ca.key) > 0}
+	id.needed = missing || id.sign && d.ownsCredentials()
 	return id
 }
 
@@ -101,17 +87,16 @@ func findIssuer(cert *x509.Certificate, ca []*x509.Certificate) *x509.Certificat
 
 // renewalTime returns when to renew the client certificate; zero if a new one would
 // not live longer, or if the provider doesn't make it.
-func (p *planner) renewalTime() time.Time {
-	if !p.ownsCredentials() {
+func (d *decider) renewalTime() time.Time {
+	if !d.ownsCredentials() {
 		return time.Time{}
 	}
-	caPEM, _ := p.clusterCA()
-	client := parseCertificates(base64Data(p.base.user, "client-certificate-data"))
+	client := parseCertificates(base64Data(d.base.user, "client-certificate-data"))
 	if len(client) == 0 {
 		return time.Time{}
 	}
 	cert := client[0]
-	by := findIssuer(cert, parseCertificates(caPEM))
+	by := findIssuer(cert, d.ca.certs)
 	if by == nil || !cert.NotAfter.Before(by.NotAfter) {
 		return time.Time{}
 	}
@@ -119,37 +104,26 @@ func (p *planner) renewalTime() time.Time {
 }
 
 // renewalDue reports whether the client certificate is to be renewed now.
-func (p *planner) renewalDue() bool {
-	at := p.renewalTime()
+func (d *decider) renewalDue() bool {
+	at := d.renewalTime()
 	if at.IsZero() {
 		return false
 	}
-	if left := at.Sub(p.config.Now); left > 0 {
-		p.scheduleAfter(left)
+	if left := at.Sub(d.config.Now); left > 0 {
+		d.scheduleAfter(left)
 		return false
 	}
 	return true
 }
 
-func (p *planner) rotationDue() bool {
-	_, key := p.clusterCA()
-	return p.renewalDue() && len(key) > 0
-}
-
-// rotationBlocked reports whether the renewal is due but the CA's key is missing.
-func (p *planner) rotationBlocked() bool {
-	_, key := p.clusterCA()
-	return len(key) == 0 && p.renewalDue()
-}
-
 // replaceIdentity puts id.ca, if it is set, in place of the CA. If id.sign is set, it signs new
 // credentials with <cluster>-ca, too.
-func (p *planner) replaceIdentity(value []byte, id identity) ([]byte, error) {
-	spec := kubeconfig.Spec{Name: p.cluster.Name, CA: id.ca}
+func (d *decider) replaceIdentity(value []byte, id identity) ([]byte, error) {
+	spec := kubeconfig.Spec{Name: d.cluster.Name, CA: id.ca}
 	if id.sign {
-		config, err := p.plainSpec().Build()
+		config, err := d.plainSpec().Build()
 		if err != nil {
-			return nil, fmt.Errorf("provider: the Secret %s-ca: %w", p.cluster.Name, err)
+			return nil, fmt.Errorf("provider: the Secret %s-ca: %w", d.cluster.Name, err)
 		}
 		user := config.AuthInfos[config.Contexts[config.CurrentContext].AuthInfo]
 		spec.Credentials = kubeconfig.Credentials{Certificate: user.ClientCertificateData, Key: user.ClientKeyData}
@@ -162,10 +136,9 @@ func (p *planner) replaceIdentity(value []byte, id identity) ([]byte, error) {
 }
 
 // plainSpec returns the Spec of a kubeconfig without a route.
-func (p *planner) plainSpec() kubeconfig.Spec {
-	cert, key := p.clusterCA()
+func (d *decider) plainSpec() kubeconfig.Spec {
 	return kubeconfig.Spec{
-		Name: p.cluster.Name, Endpoint: p.cluster.Endpoint, CA: cert,
-		Credentials: kubeconfig.Credentials{CAKey: key},
+		Name: d.cluster.Name, Endpoint: d.cluster.Endpoint, CA: d.ca.pem,
+		Credentials: kubeconfig.Credentials{CAKey: d.ca.key},
 	}
 }

@@ -188,6 +188,11 @@ func (r records) encode() map[string][]byte {
 	return data
 }
 
+// acceptsStored reports whether the route that is accepted now is the one that the memory has.
+func (r records) acceptsStored() bool {
+	return r.stored != nil && r.applied != nil && r.applied.sameEntry(*r.stored)
+}
+
 func listRoute(r *route) []route {
 	if r == nil {
 		return nil
@@ -231,7 +236,7 @@ func hashParts(parts ...[]byte) string {
 }
 
 // managerOf returns what the Secret's annotation says: the name of the provider that manages
-// it; empty without one. The planner's knows whose Secret it is.
+// it; empty without one. stored.manager knows whose Secret it is.
 func managerOf(s *corev1.Secret) string {
 	if s == nil {
 		return ""

@@ -24,16 +24,16 @@ const (
 
 // probeResult returns the result for a kubeconfig. Without a fresh one, it asks for a
 // probe and returns false. age is how long a result is valid.
-func (p *planner) probeResult(c Candidate, age func(Result) time.Duration, value func() ([]byte, error)) (Result, bool) {
-	if r, ok := p.config.Results[c.Key]; ok {
-		if left := r.At.Add(age(r)).Sub(p.config.Now); left > 0 {
-			p.scheduleAfter(left)
+func (d *decider) probeResult(c Candidate, age func(Result) time.Duration, value func() ([]byte, error)) (Result, bool) {
+	if r, ok := d.config.Results[c.Key]; ok {
+		if left := r.At.Add(age(r)).Sub(d.config.Now); left > 0 {
+			d.scheduleAfter(left)
 			return r, true
 		}
 	}
 	text, err := value()
 	if err != nil {
-		p.scheduleAfter(p.config.probeInterval())
+		d.scheduleAfter(d.config.probeInterval())
 		return invalidResult(err), true
 	}
 	if c.Config, _, err = entry.LoadForeignRoute(text, c.Extension); err != nil {
@@ -41,10 +41,10 @@ func (p *planner) probeResult(c Candidate, age func(Result) time.Duration, value
 		if !errors.As(err, &invalid) {
 			err = fmt.Errorf("the kubeconfig %w", err)
 		}
-		p.scheduleAfter(p.config.probeInterval())
+		d.scheduleAfter(d.config.probeInterval())
 		return invalidResult(err), true
 	}
-	p.action.Probe = append(p.action.Probe, c)
+	d.probes = append(d.probes, c)
 	return Result{}, false
 }
 
@@ -57,12 +57,12 @@ type outcome struct {
 
 // probeRoute is probeResult for a kubeconfig with the route r. Only if a plain client-go fails
 // does it ask for the way that the extension shows.
-func (p *planner) probeRoute(r route, key string, age func(Result) time.Duration, value func() ([]byte, error)) (outcome, bool) {
-	plain, ok := p.probeResult(Candidate{Key: key}, age, value)
+func (d *decider) probeRoute(r route, key string, age func(Result) time.Duration, value func() ([]byte, error)) (outcome, bool) {
+	plain, ok := d.probeResult(Candidate{Key: key}, age, value)
 	if !ok || plain.Report.OK() || len(r.Extension) == 0 {
 		return outcome{Result: plain}, ok
 	}
-	own, ok := p.probeResult(Candidate{Key: hashParts([]byte(key), []byte("extension")), Extension: true, Secret: p.secretFor(r)}, age, value)
+	own, ok := d.probeResult(Candidate{Key: hashParts([]byte(key), []byte("extension")), Extension: true, Secret: d.secretFor(r)}, age, value)
 	o := outcome{Result: plain, extended: ok && own.Report.OK()}
 	if step := own.Report.Failed(); ok && step != nil && step.Phase == probe.PhaseConfig {
 		o.refused = step.Cause
@@ -79,38 +79,38 @@ func invalidResult(err error) Result {
 
 // resultLifetime returns how long a result is valid. The first failures are valid for
 // a shorter time than a success.
-func (p *planner) resultLifetime(r Result) time.Duration {
+func (d *decider) resultLifetime(r Result) time.Duration {
 	if r.Report.OK() {
-		return p.config.probeInterval()
+		return d.config.probeInterval()
 	}
-	return p.config.probeInterval() / probesPerInterval * time.Duration(min(max(r.Failures, 1), probesPerInterval))
+	return d.config.probeInterval() / probesPerInterval * time.Duration(min(max(r.Failures, 1), probesPerInterval))
 }
 
-func (p *planner) graceResultLifetime(Result) time.Duration {
-	return p.config.probeInterval() / probesPerInterval
+func (d *decider) graceResultLifetime(Result) time.Duration {
+	return d.config.probeInterval() / probesPerInterval
 }
 
 // resultInUse returns the result for the Secret's kubeconfig.
-func (p *planner) resultInUse() (outcome, bool) {
-	age := p.resultLifetime
-	if p.records.State == StateGrace {
-		age = p.graceResultLifetime
+func (d *decider) resultInUse() (outcome, bool) {
+	age := d.resultLifetime
+	if d.records.State == StateGrace {
+		age = d.graceResultLifetime
 	}
-	held := p.heldRoute(p.base.current)
-	return p.probeRoute(held, p.base.probeKey(held), age, func() ([]byte, error) { return p.target.Data[kubeconfig.SecretKey], nil })
+	held := d.heldRoute(d.base.current)
+	return d.probeRoute(held, d.base.probeKey(held), age, func() ([]byte, error) { return d.target.value(), nil })
 }
 
 // routeHealth returns the condition of the route in use; false while it is being
 // probed. One failure does not make it False.
-func (p *planner) routeHealth() (verdict, bool) {
-	if p.settings.NoProbe {
-		return verdict{metav1.ConditionUnknown, ReasonNotProbed, p.settings.layers.errorf(AnnotationProbe, "the probes are off").Error()}, true
+func (d *decider) routeHealth() (verdict, bool) {
+	if d.settings.NoProbe {
+		return verdict{metav1.ConditionUnknown, ReasonNotProbed, d.settings.layers.errorf(AnnotationProbe, "the probes are off").Error()}, true
 	}
-	result, ok := p.resultInUse()
+	result, ok := d.resultInUse()
 	if !ok {
 		return verdict{}, false
 	}
-	v, before := p.routeVerdict(result), cmp.Or(p.records.condition, p.cluster.Condition)
+	v, before := d.routeVerdict(result), cmp.Or(d.records.condition, d.cluster.Condition)
 	if !result.Report.OK() && result.Failures < failureThreshold && before != nil && before.Status == metav1.ConditionTrue {
 		v = verdict{before.Status, before.Reason, before.Message}
 	}

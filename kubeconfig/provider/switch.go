@@ -16,20 +16,20 @@ type attempt struct {
 
 // attemptValue returns the kubeconfig. Each call signs new credentials if it needs
 // them.
-func (p *planner) attemptValue(a attempt) ([]byte, error) {
-	value, err := p.base.withRoute(a.route)
+func (d *decider) attemptValue(a attempt) ([]byte, error) {
+	value, err := d.base.withRoute(a.route)
 	if err != nil || !a.identity.needed {
 		return value, err
 	}
-	return p.replaceIdentity(value, a.identity)
+	return d.replaceIdentity(value, a.identity)
 }
 
 // listAttempts returns what to try for the configured route, the best first. If the
 // CA changed too, but the API server doesn't use the new one yet, the route need not
 // wait for it.
-func (p *planner) listAttempts(r, desired route) []attempt {
+func (d *decider) listAttempts(r, desired route) []attempt {
 	var all []attempt
-	id := p.identityChange()
+	id := d.identityChange()
 	if id.needed {
 		all = append(all, attempt{desired, id})
 	}
@@ -41,30 +41,30 @@ func (p *planner) listAttempts(r, desired route) []attempt {
 
 // tryAttempts switches to the configured route and CA once their probe has passed. It
 // returns false if nothing is to be done now.
-func (p *planner) tryAttempts(r, desired route) bool {
-	if !desired.sameEntry(r) && p.inHoldOff(desired) {
+func (d *decider) tryAttempts(r, desired route) bool {
+	if !desired.sameEntry(r) && d.inHoldOff(desired) {
 		desired = r
 	}
 	pending := false
 	var last outcome
-	for _, a := range p.listAttempts(r, desired) {
-		if p.settings.NoProbe || p.leavesDirect(r, a.route) {
-			return p.switchTo(r, a, nil)
+	for _, a := range d.listAttempts(r, desired) {
+		if d.settings.NoProbe || d.leavesDirect(r, a.route) {
+			return d.switchTo(r, a, nil)
 		}
-		key := p.base.probeKey(a.route)
+		key := d.base.probeKey(a.route)
 		if a.identity.needed {
 			key = hashParts([]byte(key), a.identity.ca, []byte(fmt.Sprint(a.identity.sign)))
 		}
-		result, ok := p.probeRoute(a.route, key, p.resultLifetime, func() ([]byte, error) { return p.attemptValue(a) })
+		result, ok := d.probeRoute(a.route, key, d.resultLifetime, func() ([]byte, error) { return d.attemptValue(a) })
 		accepted := ok && result.Report.OK()
 		if ok && result.extended {
-			accepted, ok = p.routeIsDown()
+			accepted, ok = d.routeIsDown()
 		}
 		switch {
 		case !ok:
 			pending = true
 		case accepted && !pending:
-			return p.switchTo(r, a, &result)
+			return d.switchTo(r, a, &result)
 		}
 		last = result
 	}
@@ -72,69 +72,69 @@ func (p *planner) tryAttempts(r, desired route) bool {
 		return true
 	}
 	if !desired.sameEntry(r) {
-		v := p.routeVerdict(last)
+		v := d.routeVerdict(last)
 		v.message = "the configured route is not in use yet, since it failed the probe: " + v.message
-		p.setCondition(v)
-		p.shown = StateProbing
+		d.say(v)
+		d.shown = StateProbing
 	}
 	return false
 }
 
 // leavesDirect reports whether a Cluster that only agents lead to gets its first route. It
 // is not probed before: the direct one leads nowhere, and no agent may be there yet.
-func (p *planner) leavesDirect(r, desired route) bool {
-	return p.cluster.Tunnel && !r.leadsThrough() && desired.leadsThrough()
+func (d *decider) leavesDirect(r, desired route) bool {
+	return d.cluster.Tunnel && !r.leadsThrough() && desired.leadsThrough()
 }
 
 // routeIsDown reports whether the route in use fails for a plain client-go. Only then it
 // may be replaced by one that only our own clients can take.
-func (p *planner) routeIsDown() (down, ok bool) {
-	result, ok := p.resultInUse()
+func (d *decider) routeIsDown() (down, ok bool) {
+	result, ok := d.resultInUse()
 	return ok && !result.Report.OK() && result.Failures >= failureThreshold, ok
 }
 
 // switchTo writes the attempt. result is nil if it was not probed.
-func (p *planner) switchTo(r route, a attempt, result *outcome) bool {
-	value, err := p.attemptValue(a)
+func (d *decider) switchTo(r route, a attempt, result *outcome) bool {
+	value, err := d.attemptValue(a)
 	if err != nil {
-		p.setCondition(notReady(ReasonNoCA, err.Error()))
+		d.say(notReady(ReasonNoCA, err.Error()))
 		return false
 	}
 	desired, moved := a.route, !a.route.sameEntry(r)
-	if p.acceptRoute(desired); moved {
-		p.records.Inputs = p.inputs
-		p.recordSwitch(r, desired, result != nil)
+	if d.acceptRoute(desired); moved {
+		d.records.Inputs = d.inputs
+		d.recordSwitch(r, desired, result != nil)
 	}
 	if a.identity.needed {
-		p.addEvent(corev1.EventTypeNormal, ReasonRotated, "the CA of the Secret "+p.target.Name+" is that of "+p.cluster.Name+"-ca now")
+		d.tell(corev1.EventTypeNormal, ReasonRotated, "the CA of the Secret "+d.target.name+" is that of "+d.cluster.Name+"-ca now")
 	}
 	if result != nil {
-		p.setCondition(p.refineVerdict(p.routeVerdict(*result)))
+		d.say(d.refineVerdict(d.routeVerdict(*result)))
 	}
-	p.updateTarget(value)
+	d.write(value)
 	return true
 }
 
 // recordSwitch keeps the routes to fall back to.
-func (p *planner) recordSwitch(r, desired route, probed bool) {
-	if p.records.Failed != routeDigest(desired) {
-		p.records.Failed, p.records.Failures, p.records.RetryAt = "", 0, time.Time{}
+func (d *decider) recordSwitch(r, desired route, probed bool) {
+	if d.records.Failed != routeDigest(desired) {
+		d.records.Failed, d.records.Failures, d.records.RetryAt = "", 0, time.Time{}
 	}
 	message := "the route is " + desired.String()
 	if probed {
 		message += ", and passed the probe"
 	}
-	p.addEvent(corev1.EventTypeNormal, ReasonSwitched, message)
+	d.tell(corev1.EventTypeNormal, ReasonSwitched, message)
 	if r.withoutUser().sameEntry(desired.withoutUser()) {
-		if p.records.State != StateGrace {
-			p.records.State = StateReady
+		if d.records.State != StateGrace {
+			d.records.State = StateReady
 		}
 		return
 	}
-	p.records.previous = p.routesBefore(r, desired)
-	p.records.State, p.records.Since = StateReady, time.Time{}
+	d.records.previous = d.routesBefore(r, desired)
+	d.records.State, d.records.Since = StateReady, time.Time{}
 	if probed {
-		p.records.State, p.records.Since = StateGrace, p.config.Now.UTC().Truncate(timeUnit)
+		d.records.State, d.records.Since = StateGrace, d.config.Now.UTC().Truncate(timeUnit)
 	}
 }
 
@@ -144,11 +144,11 @@ const maxPrevious = 3
 // routesBefore returns the routes to fall back to, the newest first, after a switch from r
 // to desired. A route that is still in its grace period is one of them if it works, and
 // those before it stay.
-func (p *planner) routesBefore(r, desired route) []route {
+func (d *decider) routesBefore(r, desired route) []route {
 	before := []route{r}
-	if p.records.State == StateGrace {
-		before = slices.Concat(before, p.records.previous)
-		if !p.healthy {
+	if d.records.State == StateGrace {
+		before = slices.Concat(before, d.records.previous)
+		if !d.healthy {
 			before = before[1:]
 		}
 	}

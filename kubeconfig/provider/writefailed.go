@@ -5,7 +5,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/causewayproject/causeway/kubeconfig"
 )
@@ -21,16 +20,17 @@ func WriteFailed(cluster Cluster, failed Action, config Config, err error) Actio
 	if err == nil || apierrors.IsConflict(err) || apierrors.IsNotFound(err) && failed.Create == nil {
 		return Action{}
 	}
-	p := &planner{cluster: cluster, config: config}
+	s := &state{cluster: cluster, config: config}
 	name := cluster.Name + kubeconfigSuffix
-	for _, s := range []*corev1.Secret{failed.Records, failed.Create, failed.Update, failed.Delete} {
-		if s != nil {
-			name = s.Name
+	for _, secret := range []*corev1.Secret{failed.Records, failed.Create, failed.Update, failed.Delete} {
+		if secret != nil {
+			name = secret.Name
 		}
 	}
-	p.setCondition(verdict{metav1.ConditionFalse, ReasonWriteFailed, fmt.Sprintf("the Secret %s can't be written: %v. %s", name, err, writeAdvice(err))})
-	p.action.Managed = failed.Managed
-	return p.action
+	v := notReady(ReasonWriteFailed, fmt.Sprintf("the Secret %s can't be written: %v. %s", name, err, writeAdvice(err)))
+	a := s.render(decision{verdict: &v})
+	a.Managed = failed.Managed
+	return a
 }
 
 // writeAdvice says what to do about a write that failed.

@@ -1,0 +1,263 @@
+package provider
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/causewayproject/causeway/kubeconfig"
+	"github.com/causewayproject/causeway/kubeconfig/internal/entry"
+)
+
+// decision is what is to be done, and why. The zero value is nothing.
+type decision struct {
+	deed    deed
+	about   *stored    // the Secret that is written
+	value   []byte     // its kubeconfig
+	records records    // what to remember about it
+	shown   RouteState // for AnnotationPhase; records.State if empty
+	verdict *verdict   // for the condition; nil if there is nothing to say
+	events  []Event
+	probes  []Candidate // a write comes before them
+	after   time.Duration
+}
+
+// deed is what to do with a Secret.
+type deed int
+
+const (
+	deedNone     deed = iota
+	deedWrite         // the kubeconfig and the memory; the Secret is created if there is none
+	deedRemember      // the memory alone
+	deedHandBack      // the Secret is another's again
+	deedForget        // the memory of a Secret that nobody manages any more
+	deedTakeOver      // what a restore has left
+	deedDelete
+)
+
+// decider makes a decision.
+type decider struct {
+	*state
+	decision
+
+	target  *stored   // the Secret to write
+	managed bool      // it is this provider's
+	fault   error     // in the settings, or in the Secret that they name
+	base    *document // has the credentials and the natural server
+	follows bool      // base is the kubeconfig of another Secret
+
+	inputs  string // the configured route's, see inputsOf
+	direct  bool   // the settings say that the API server is reached directly
+	kept    bool   // the settings name no route any more, and the accepted one stays
+	cleared bool   // the records had credentials of a Secret that is refused
+	healthy bool   // in the grace period: the route works
+}
+
+func decide(s *state) decision {
+	d := &decider{state: s}
+	switch mode := s.settings.Mode; {
+	case mode == Off:
+		d.handBackAll()
+	case s.invalid == nil && mode == Secondary && d.handBack(&s.first):
+	case s.invalid == nil && mode != Secondary && d.dropSecondary():
+	default:
+		d.decideRoute()
+	}
+	return d.decision
+}
+
+func (d *decider) decideRoute() {
+	d.target = &d.first
+	if d.settings.Mode == Secondary {
+		d.target = &d.second
+	}
+	d.records, d.managed, d.fault = d.target.records, d.isOurs(d.target), cmp.Or(d.invalid, d.routeErr)
+	if d.refuseTarget() {
+		return
+	}
+	d.clearRefused()
+	switch {
+	case d.fault != nil && !d.managed:
+		d.say(faultVerdict(d.fault))
+	case d.readBase():
+		d.reconcileRoute()
+	}
+}
+
+// say makes v the condition. What is said last counts.
+func (d *decider) say(v verdict) { d.verdict = &v }
+
+func (d *decider) tell(kind, reason, message string) {
+	d.events = append(d.events, Event{Type: kind, Reason: reason, Message: message})
+}
+
+// refuseTarget returns true if the Secret must not be changed, and says why.
+func (d *decider) refuseTarget() bool {
+	name, secret := d.target.name, d.target.secret
+	reason, message := ReasonNotOurs, ""
+	switch {
+	case d.target.taken:
+		message = "the Secret " + RecordsName(name) + " is there, and is not this Cluster's: delete it"
+	case secret == nil || d.managed:
+		return false
+	case d.target.manager != "":
+		reason, message = ReasonManagedByOther, "the Secret "+name+" is managed by another provider: see the annotation "+AnnotationManager+", its own or that of the Secret "+RecordsName(name)
+	case d.settings.Mode == Secondary:
+		message = "the Secret " + name + " is there, and was not made by this provider: name another one in " + AnnotationSecondary
+	case d.settings.Mode == Own && !d.settings.explicit && secret.Type == corev1.SecretTypeOpaque && !d.records.Created:
+		message = "the Secret " + name + " is a user's (type Opaque): to have it adopted, set " + AnnotationMode + " to own"
+	default:
+		return false
+	}
+	d.say(notReady(reason, message))
+	return true
+}
+
+// readBase finds the kubeconfig to work on. Without one it creates the Secret, or says
+// what is missing for that, and returns false.
+func (d *decider) readBase() bool {
+	source := d.target
+	if d.settings.Mode == Secondary && d.first.secret != nil {
+		source, d.follows = &d.first, true
+	}
+	d.base = source.doc
+	switch {
+	case source.err == nil && (d.base == nil || d.target.secret == nil):
+		d.createSecret()
+	case source.err == nil:
+		return true
+	// What client-go reads is kept. A text that is too large was not looked at: it may be good.
+	case d.managed && !d.follows && !errors.Is(source.err, entry.ErrText) && !isReadable(source.secret.Data[kubeconfig.SecretKey]):
+		d.rebuildKubeconfig(source.err)
+	default:
+		d.say(notReady(ReasonCorrupted, source.name+": "+source.err.Error()))
+	}
+	return false
+}
+
+// isReadable reports whether client-go makes something of the kubeconfig.
+func isReadable(value []byte) bool {
+	config, err := entry.Load(value)
+	if err == nil {
+		_, err = entry.FollowContext(config)
+	}
+	return err == nil
+}
+
+// scheduleAfter asks for the next plan after t at the latest.
+func (d *decider) scheduleAfter(t time.Duration) {
+	if t = max(t, timeUnit); d.after == 0 || t < d.after {
+		d.after = t
+	}
+}
+
+// write has the kubeconfig and the memory written, if that changes them.
+func (d *decider) write(value []byte) {
+	deed := deedWrite
+	switch {
+	case !bytes.Equal(value, d.target.value()):
+		if !d.mayRepair() {
+			return
+		}
+	case d.managed && managerOf(d.target.secret) == "": // another program takes the annotations
+		if left := d.records.RepairedAt.Add(repairReset).Sub(d.config.Now); left > 0 {
+			d.scheduleAfter(left)
+			deed = deedRemember
+		} else {
+			d.records.Repairs, d.records.RepairedAt = 0, d.config.Now.UTC()
+		}
+	}
+	d.deed, d.about, d.value = deed, d.target, value
+}
+
+// reconcileRoute keeps the accepted route in the Secret, and then moves on to the
+// configured one. The first step that has something to do ends the plan.
+func (d *decider) reconcileRoute() {
+	desired, err := d.desiredRoute()
+	d.fault = cmp.Or(d.fault, err)
+	restored := d.acceptedRoute()
+	if d.fault == nil && (desired.leadsThrough() || d.direct) && d.usesConfigured() && d.heldRoute(d.base.current).sameEntry(desired) {
+		restored = desired // whatever the records say
+	}
+	if d.restoreRoute(restored) {
+		return
+	}
+	if d.fault == nil && restored.leadsThrough() && !desired.leadsThrough() && !d.direct {
+		desired, d.kept, d.inputs = restored, true, ""
+	}
+	if d.rollBack(restored) || d.watchGrace(restored) {
+		return
+	}
+	if d.fault != nil || d.managed && d.rolledBack() {
+		desired = restored
+	}
+	if !d.tryAttempts(restored, desired) {
+		d.settle(restored, desired)
+	}
+}
+
+// settle says how the route is, and remembers it: it needs no change.
+func (d *decider) settle(restored, desired route) {
+	switch {
+	case d.verdict != nil:
+	case d.fault != nil:
+		d.say(faultVerdict(d.fault))
+	default:
+		v, ok := d.routeHealth()
+		if !ok {
+			return
+		}
+		d.say(d.refineVerdict(v))
+	}
+	if !d.managed {
+		return
+	}
+	if desired.sameEntry(restored) && d.fault == nil && !d.rolledBack() {
+		if d.records.State != StateGrace {
+			d.records.State = StateReady
+			d.records.Failed, d.records.Failures, d.records.RetryAt = "", 0, time.Time{}
+		}
+		restored, d.records.Inputs = desired, d.inputs
+	}
+	d.records.applied = &restored
+	d.write(d.target.value())
+}
+
+// usesConfigured reports whether the configured route was accepted, or none was yet.
+func (d *decider) usesConfigured() bool {
+	return !d.rollback && d.records.State != StateFellBack && d.records.State != StateRolledBack
+}
+
+// rolledBack reports whether AnnotationRollback is set and the previous route is in
+// use.
+func (d *decider) rolledBack() bool { return d.rollback && d.records.State == StateRolledBack }
+
+// refineVerdict replaces a good verdict with more important news: a rollback, or a
+// certificate that can't be renewed.
+func (d *decider) refineVerdict(v verdict) verdict {
+	switch {
+	case v.status == metav1.ConditionFalse && d.kept:
+		v.message = addSentence(v.message, keptMessage)
+	case v.status == metav1.ConditionFalse:
+	case d.records.Repairs > 1 && d.repairDelay() > 0: // it may be lost again
+		d.scheduleAfter(d.repairDelay())
+		if v = d.rivalVerdict(); d.records.condition != nil && d.records.condition.Reason == v.reason {
+			v.message = d.records.condition.Message
+		}
+	case d.rolledBack():
+		v.reason, v.message = ReasonRolledBack, "the previous route is in use for as long as the Cluster has the annotation "+AnnotationRollback
+	case d.rollback:
+		v.reason, v.message = ReasonNoPrevious, AnnotationRollback+" asks for the previous route, and there is none"
+	case d.kept:
+		v.reason, v.message = ReasonKept, keptMessage
+	case d.unbound:
+		v.reason, v.message = ReasonSecretUnbound, "the Secret "+d.settings.RouteSecret+" doesn't say what proxy it is for, and the next minor version will refuse it: "+bindAdvice
+	case len(d.ca.key) == 0 && d.renewalDue():
+		v.reason, v.message = ReasonNoCA, "the client certificate is past half of its life, and there is no key in "+d.cluster.Name+"-ca to make another with"
+	}
+	return v
+}

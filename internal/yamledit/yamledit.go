@@ -18,8 +18,9 @@ import (
 // Parse returns the document of a text, and the mapping that it has to hold. What aliases, merge keys
 // and a key that is there twice mean is written out as the Kubernetes libraries read it; comments are
 // then lost. Empty documents may follow. The errors complete a sentence about the text. They leave out
-// what the YAML library says, since it quotes values, which may be secret.
-func Parse(text []byte) (document, root *yaml.Node, err error) {
+// what the YAML library says, since it quotes values, which may be secret. checks are asked of the
+// document before anything is written out.
+func Parse(text []byte, checks ...func(document *yaml.Node) error) (document, root *yaml.Node, err error) {
 	decoder := yaml.NewDecoder(bytes.NewReader(text))
 	document, next := &yaml.Node{}, &yaml.Node{}
 	switch err := decoder.Decode(document); {
@@ -27,6 +28,11 @@ func Parse(text []byte) (document, root *yaml.Node, err error) {
 		return nil, nil, errors.New("is empty")
 	case err != nil:
 		return nil, nil, errors.New("is not YAML")
+	}
+	for _, check := range checks {
+		if err := check(document); err != nil {
+			return nil, nil, err
+		}
 	}
 	for {
 		switch err := decoder.Decode(next); {

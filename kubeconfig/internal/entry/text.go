@@ -29,15 +29,26 @@ var ErrText = errors.New("is too large")
 // ParseText returns the document of a text that somebody else wrote, and its mapping. It takes all that
 // client-go does, but for documents behind the first, which client-go leaves out.
 func ParseText(text []byte) (document, root *yaml.Node, err error) {
-	if err := checkText(text); err != nil {
+	if err := checkSize(text); err != nil {
 		return nil, nil, err
 	}
-	return yamledit.Parse(text)
+	return yamledit.Parse(text, checkNodes)
 }
 
 // checkText bounds a text. Without it, the parsers take a hundred times its size, with aliases any,
 // and a minute for many keys.
 func checkText(text []byte) error {
+	if err := checkSize(text); err != nil {
+		return err
+	}
+	document := &yaml.Node{}
+	if yaml.Unmarshal(text, document) != nil {
+		return errNotYAML
+	}
+	return checkNodes(document)
+}
+
+func checkSize(text []byte) error {
 	if len(text) > maxText {
 		return fmt.Errorf("%w: it has %d bytes, want at most %d", ErrText, len(text), maxText)
 	}
@@ -48,10 +59,10 @@ func checkText(text []byte) error {
 	if nodes > maxSyntax {
 		return fmt.Errorf("%w: it has %d line ends and signs of YAML, want at most %d", ErrText, nodes, maxSyntax)
 	}
-	document := &yaml.Node{}
-	if yaml.Unmarshal(text, document) != nil {
-		return errNotYAML
-	}
+	return nil
+}
+
+func checkNodes(document *yaml.Node) error {
 	m := measure{anchors: map[*yaml.Node]int{}}
 	m.add(document)
 	switch {

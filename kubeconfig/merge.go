@@ -1,6 +1,7 @@
 package kubeconfig
 
 import (
+	"cmp"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -114,7 +115,7 @@ func newMerge(existing []byte) (*merge, error) {
 
 // check takes s, with what a tunnel fills in.
 func (m *merge) check(s Spec) error {
-	m.now = time.Now()
+	m.now = cmp.Or(s.Now, time.Now())
 	var endpointErr, caErr, userErr error
 	if (s.Endpoint != Endpoint{}) {
 		endpointErr = s.checkEndpoint()

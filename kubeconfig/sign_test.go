@@ -1,6 +1,7 @@
 package kubeconfig_test
 
 import (
+	"bytes"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/causewayproject/causeway/internal/test/kubetest"
 	"github.com/causewayproject/causeway/internal/test/pki"
@@ -67,6 +69,35 @@ func TestCertificateProfile(t *testing.T) {
 	}
 	if _, err := cert.Verify(x509.VerifyOptions{Roots: ca.Pool(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err != nil {
 		t.Error(err)
+	}
+}
+
+// What is made and what is checked is of the Spec's time.
+func TestSpecNow(t *testing.T) {
+	spec := kubetest.Spec(pki.NewCAWith(nil, func(c *x509.Certificate) { c.NotAfter = time.Now().Add(5 * 365 * 24 * time.Hour) }))
+	spec.Now = time.Now().Add(2 * 365 * 24 * time.Hour).UTC().Truncate(time.Second)
+	cert, _, _ := signed(t, spec)
+	if want := spec.Now.Add(365 * 24 * time.Hour); !cert.NotAfter.Equal(want) {
+		t.Errorf("NotAfter: got %v, want %v", cert.NotAfter, want)
+	}
+	config, err := spec.Build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	was, err := clientcmd.Write(*config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for later, want := range map[time.Duration]bool{0: true, 200 * 24 * time.Hour: false} {
+		s := spec
+		s.Now = spec.Now.Add(later)
+		if is, err := kubeconfig.Merge(was, s); err != nil || bytes.Equal(is, was) != want {
+			t.Errorf("after %v: kept %v, %v; want kept %v", later, err == nil && bytes.Equal(is, was), err, want)
+		}
+	}
+	spec.Now = time.Now().Add(6 * 365 * 24 * time.Hour)
+	if _, err = spec.Build(); err == nil {
+		t.Error("made with a CA that has ended then")
 	}
 }
 

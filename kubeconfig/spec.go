@@ -1,6 +1,7 @@
 package kubeconfig
 
 import (
+	"cmp"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -47,6 +48,9 @@ type Spec struct {
 	Credentials Credentials
 	// Route is how the API server is reached. The zero value is directly.
 	Route Route
+	// Now is when certificates are checked, and what they are made for. The zero value is
+	// the clock's time.
+	Now time.Time
 }
 
 // Endpoint is the address of an API server, as Cluster API's APIEndpoint.
@@ -71,7 +75,7 @@ func (e Endpoint) String() string {
 // The error wraps a [*FieldError] for each field that can't be used. It holds
 // no secret; the kubeconfig does, and prints the proxy's password.
 func (s Spec) Build() (*clientcmdapi.Config, error) {
-	now := time.Now()
+	now := cmp.Or(s.Now, time.Now())
 	endpointErr, moreErr := s.checkEndpoint(), s.checkMoreEndpoints()
 	routeErr := s.Route.check(s.Credentials)
 	if s.Route.Tunnel != nil {

@@ -213,7 +213,7 @@ func (d *decider) originalRoute() route {
 // mergeSpec returns the Spec to merge; nil if nothing is configured.
 func (d *decider) mergeSpec(natural string) (*kubeconfig.Spec, error) {
 	s := d.settings
-	spec := &kubeconfig.Spec{Name: d.cluster.Name, TLSServerName: s.TLSServerName, Route: d.route}
+	spec := &kubeconfig.Spec{Name: d.cluster.Name, TLSServerName: s.TLSServerName, Route: d.route, Now: d.config.Now}
 	at, err := hostport.ParseServer(natural)
 	hasPath := err == nil && at.Path != ""
 	if s.Mode == Rewrite {

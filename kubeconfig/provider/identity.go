@@ -119,7 +119,7 @@ func (d *decider) renewalDue() bool {
 // replaceIdentity puts id.ca, if it is set, in place of the CA. If id.sign is set, it signs new
 // credentials with <cluster>-ca, too.
 func (d *decider) replaceIdentity(value []byte, id identity) ([]byte, error) {
-	spec := kubeconfig.Spec{Name: d.cluster.Name, CA: id.ca}
+	spec := kubeconfig.Spec{Name: d.cluster.Name, CA: id.ca, Now: d.config.Now}
 	if id.sign {
 		config, err := d.plainSpec().Build()
 		if err != nil {
@@ -138,7 +138,7 @@ func (d *decider) replaceIdentity(value []byte, id identity) ([]byte, error) {
 // plainSpec returns the Spec of a kubeconfig without a route.
 func (d *decider) plainSpec() kubeconfig.Spec {
 	return kubeconfig.Spec{
-		Name: d.cluster.Name, Endpoint: d.cluster.Endpoint, CA: d.ca.pem,
+		Name: d.cluster.Name, Endpoint: d.cluster.Endpoint, CA: d.ca.pem, Now: d.config.Now,
 		Credentials: kubeconfig.Credentials{CAKey: d.ca.key},
 	}
 }

@@ -219,4 +219,16 @@ func TestOwn(t *testing.T) {
 		}
 		w.proxy(proxyA)
 	})
+	inBubble(t, "by the plan's time", func(t *testing.T, w *world) {
+		w.cluster.HasControlPlane = false
+		cluster, secrets, config := w.snapshot()
+		config.Now = time.Now().Add(400 * 24 * time.Hour).Truncate(time.Second)
+		action, err := provider.Plan(cluster, secrets, config)
+		if err != nil || action.Create == nil {
+			t.Fatalf("got %+v, %v", action.Condition, err)
+		}
+		if got, want := clientCertificate(t, action.Create).NotAfter, config.Now.Add(365*24*time.Hour); !got.Equal(want) {
+			t.Errorf("the certificate ends at %v, want %v", got, want)
+		}
+	})
 }

@@ -72,6 +72,9 @@ type verdict struct {
 	reason, message string
 }
 
+// Error makes a verdict the error that leads to it.
+func (v verdict) Error() string { return v.message }
+
 // notReady returns a condition that is False.
 func notReady(reason, message string) verdict {
 	return verdict{metav1.ConditionFalse, reason, message}

@@ -4,12 +4,12 @@ import (
 	"bytes"
 	"cmp"
 	"errors"
+	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/causewayproject/causeway/kubeconfig"
 	"github.com/causewayproject/causeway/kubeconfig/internal/entry"
 )
 
@@ -76,15 +76,15 @@ func (d *decider) decideRoute() {
 		d.target = &d.second
 	}
 	d.records, d.managed, d.fault = d.target.records, d.isOurs(d.target), cmp.Or(d.invalid, d.routeErr)
-	if d.refuseTarget() {
-		return
+	err := d.checkTarget()
+	if err == nil {
+		d.clearRefused()
+		if err = d.fault; err == nil || d.managed {
+			err = d.decideManaged()
+		}
 	}
-	d.clearRefused()
-	switch {
-	case d.fault != nil && !d.managed:
-		d.say(faultVerdict(d.fault))
-	case d.readBase():
-		d.reconcileRoute()
+	if err != nil {
+		d.say(verdictOf(err))
 	}
 }
 
@@ -95,31 +95,27 @@ func (d *decider) tell(kind, reason, message string) {
 	d.events = append(d.events, Event{Type: kind, Reason: reason, Message: message})
 }
 
-// refuseTarget returns true if the Secret must not be changed, and says why.
-func (d *decider) refuseTarget() bool {
+// checkTarget refuses a Secret that must not be changed.
+func (d *decider) checkTarget() error {
 	name, secret := d.target.name, d.target.secret
-	reason, message := ReasonNotOurs, ""
 	switch {
 	case d.target.taken:
-		message = "the Secret " + RecordsName(name) + " is there, and is not this Cluster's: delete it"
+		return notReady(ReasonNotOurs, "the Secret "+RecordsName(name)+" is there, and is not this Cluster's: delete it")
 	case secret == nil || d.managed:
-		return false
+		return nil
 	case d.target.manager != "":
-		reason, message = ReasonManagedByOther, "the Secret "+name+" is managed by another provider: see the annotation "+AnnotationManager+", its own or that of the Secret "+RecordsName(name)
+		return notReady(ReasonManagedByOther, "the Secret "+name+" is managed by another provider: see the annotation "+AnnotationManager+", its own or that of the Secret "+RecordsName(name))
 	case d.settings.Mode == Secondary:
-		message = "the Secret " + name + " is there, and was not made by this provider: name another one in " + AnnotationSecondary
+		return notReady(ReasonNotOurs, "the Secret "+name+" is there, and was not made by this provider: name another one in "+AnnotationSecondary)
 	case d.settings.Mode == Own && !d.settings.explicit && secret.Type == corev1.SecretTypeOpaque && !d.records.Created:
-		message = "the Secret " + name + " is a user's (type Opaque): to have it adopted, set " + AnnotationMode + " to own"
-	default:
-		return false
+		return notReady(ReasonNotOurs, "the Secret "+name+" is a user's (type Opaque): to have it adopted, set "+AnnotationMode+" to own")
 	}
-	d.say(notReady(reason, message))
-	return true
+	return nil
 }
 
-// readBase finds the kubeconfig to work on. Without one it creates the Secret, or says
-// what is missing for that, and returns false.
-func (d *decider) readBase() bool {
+// decideManaged finds the kubeconfig to work on. Without one it creates the Secret, or says
+// what is missing for that.
+func (d *decider) decideManaged() error {
 	source := d.target
 	if d.settings.Mode == Secondary && d.first.secret != nil {
 		source, d.follows = &d.first, true
@@ -127,16 +123,14 @@ func (d *decider) readBase() bool {
 	d.base = source.doc
 	switch {
 	case source.err == nil && (d.base == nil || d.target.secret == nil):
-		d.createSecret()
+		return d.createSecret()
 	case source.err == nil:
-		return true
+		return d.reconcileRoute()
 	// What client-go reads is kept. A text that is too large was not looked at: it may be good.
-	case d.managed && !d.follows && !errors.Is(source.err, entry.ErrText) && !isReadable(source.secret.Data[kubeconfig.SecretKey]):
-		d.rebuildKubeconfig(source.err)
-	default:
-		d.say(notReady(ReasonCorrupted, source.name+": "+source.err.Error()))
+	case d.managed && !d.follows && !errors.Is(source.err, entry.ErrText) && !isReadable(source.value()):
+		return d.rebuildKubeconfig(source.err)
 	}
-	return false
+	return fmt.Errorf("%s: %w", source.name, source.err)
 }
 
 // isReadable reports whether client-go makes something of the kubeconfig.
@@ -176,21 +170,21 @@ func (d *decider) write(value []byte) {
 
 // reconcileRoute keeps the accepted route in the Secret, and then moves on to the
 // configured one. The first step that has something to do ends the plan.
-func (d *decider) reconcileRoute() {
+func (d *decider) reconcileRoute() error {
 	desired, err := d.desiredRoute()
 	d.fault = cmp.Or(d.fault, err)
 	restored := d.acceptedRoute()
 	if d.fault == nil && (desired.leadsThrough() || d.direct) && d.usesConfigured() && d.heldRoute(d.base.current).sameEntry(desired) {
 		restored = desired // whatever the records say
 	}
-	if d.restoreRoute(restored) {
-		return
+	if done, err := d.restoreRoute(restored); done || err != nil {
+		return err
 	}
 	if d.fault == nil && restored.leadsThrough() && !desired.leadsThrough() && !d.direct {
 		desired, d.kept, d.inputs = restored, true, ""
 	}
 	if d.rollBack(restored) || d.watchGrace(restored) {
-		return
+		return nil
 	}
 	if d.fault != nil || d.managed && d.rolledBack() {
 		desired = restored
@@ -198,6 +192,7 @@ func (d *decider) reconcileRoute() {
 	if !d.tryAttempts(restored, desired) {
 		d.settle(restored, desired)
 	}
+	return nil
 }
 
 // settle says how the route is, and remembers it: it needs no change.
@@ -205,7 +200,7 @@ func (d *decider) settle(restored, desired route) {
 	switch {
 	case d.verdict != nil:
 	case d.fault != nil:
-		d.say(faultVerdict(d.fault))
+		d.say(verdictOf(d.fault))
 	default:
 		v, ok := d.routeHealth()
 		if !ok {

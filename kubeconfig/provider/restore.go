@@ -49,19 +49,15 @@ func (d *decider) withServer(r, current route) route {
 
 // restoreRoute writes at once what needs no probe: the accepted route if it was lost,
 // credentials past half of their life, the mark of adoption.
-func (d *decider) restoreRoute(r route) bool {
+func (d *decider) restoreRoute(r route) (done bool, err error) {
 	value, err := d.base.withRoute(r)
 	adopt := d.settings.Mode == Own && !d.managed
 	rotate := err == nil && len(d.ca.key) > 0 && d.renewalDue()
 	if rotate {
 		value, err = d.replaceIdentity(value, identity{sign: true})
 	}
-	if err != nil {
-		d.say(notReady(ReasonCorrupted, err.Error()))
-		return true
-	}
-	if !adopt && !rotate && bytes.Equal(value, d.target.value()) {
-		return false
+	if err != nil || !adopt && !rotate && bytes.Equal(value, d.target.value()) {
+		return false, err
 	}
 	if adopt {
 		d.acceptRoute(r)
@@ -77,7 +73,7 @@ func (d *decider) restoreRoute(r route) bool {
 		d.tell(corev1.EventTypeNormal, ReasonReapplied, "the Secret "+d.target.name+" had lost the route, and has it again")
 	}
 	d.write(value)
-	return true
+	return true, nil
 }
 
 // acceptRoute records r as the accepted route. The first call also records the original

@@ -48,11 +48,11 @@ type Result struct {
 //
 // There is no timeout except ctx. Relay uses the DeliverTo, WriteTo or ReadFrom of a
 // connection, or else a pooled buffer, which is small while little comes.
-func Relay(ctx context.Context, a, b net.Conn) Result { return RelayEarly(ctx, nil, a, b) }
+func Relay(ctx context.Context, a, b net.Conn) Result { return RelayEarly(ctx, nil, nil, a, b) }
 
 // RelayEarly is Relay for the case that the first bytes from a were read already:
-// it writes them, early, to b first. Result counts them.
-func RelayEarly(ctx context.Context, early []byte, a, b net.Conn) Result {
+// it writes them, early, to b first, and then calls written, which may be nil. Result counts them.
+func RelayEarly(ctx context.Context, early []byte, written func(), a, b net.Conn) Result {
 	r := &relay{a: a, b: b}
 	abort.Guard(a)
 	abort.Guard(b)
@@ -63,8 +63,8 @@ func RelayEarly(ctx context.Context, early []byte, a, b net.Conn) Result {
 	})
 	var res Result
 	var wg sync.WaitGroup
-	wg.Go(func() { res.BToA = r.copyOneWay(a, b, nil, "b to a") })
-	res.AToB = r.copyOneWay(b, a, early, "a to b")
+	wg.Go(func() { res.BToA = r.copyOneWay(a, b, nil, nil, "b to a") })
+	res.AToB = r.copyOneWay(b, a, early, written, "a to b")
 	wg.Wait()
 	if !stop() {
 		<-aborted
@@ -101,8 +101,12 @@ func (r *relay) abortBoth(err error) {
 }
 
 // copyOneWay is one direction, its end included.
-func (r *relay) copyOneWay(dst, src net.Conn, early []byte, direction string) (n int64) {
+func (r *relay) copyOneWay(dst, src net.Conn, early []byte, written func(), direction string) (n int64) {
 	n, err := writeEarly(dst, early)
+	early = nil // not to be kept for as long as the relay lasts
+	if written != nil {
+		written()
+	}
 	if err == nil {
 		var more int64
 		more, err = copyConn(dst, src)

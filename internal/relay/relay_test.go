@@ -383,7 +383,7 @@ func TestHeldForADay(t *testing.T) {
 func TestEarly(t *testing.T) {
 	eachPair(t, false, func(t *testing.T, farA, nearA, farB, nearB net.Conn) {
 		done := make(chan relay.Result, 1)
-		go func() { done <- relay.RelayEarly(t.Context(), []byte("early "), nearA, nearB) }()
+		go func() { done <- relay.RelayEarly(t.Context(), []byte("early "), nil, nearA, nearB) }()
 		expect(t, farB, "early ")
 		send(t, farA, "and late")
 		closeWrite(t, farA)
@@ -405,7 +405,7 @@ func TestEarlyBlocked(t *testing.T) {
 		farB, nearB := net.Pipe()
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan relay.Result, 1)
-		go func() { done <- relay.RelayEarly(ctx, []byte("early"), nearA, nearB) }()
+		go func() { done <- relay.RelayEarly(ctx, []byte("early"), nil, nearA, nearB) }()
 		go io.WriteString(farB, "banner")
 		expect(t, farA, "banner")
 		synctest.Wait() // nobody reads what came early
@@ -422,7 +422,7 @@ func TestEarlyToBroken(t *testing.T) {
 	farA, nearA := tcp(t)
 	_, nearB := tcp(t)
 	nearB.Close()
-	res := relay.RelayEarly(t.Context(), []byte("early"), nearA, nearB)
+	res := relay.RelayEarly(t.Context(), []byte("early"), nil, nearA, nearB)
 	if !errors.Is(res.Err, net.ErrClosed) || res.AToB != 0 {
 		t.Errorf("got %+v, want a write to a closed connection", res)
 	}

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"fmt"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -13,6 +14,42 @@ import (
 
 // errBudget is why a stream or a connection was reset for a [budget.Budget].
 var errBudget = fmt.Errorf("too much waits that nobody reads: %w", syscall.ECONNRESET)
+
+// earlyBytes is what a client has sent by another way than HTTP/2, and its target has not taken yet: a
+// member of the Budget.
+type earlyBytes struct {
+	g       *Gateway
+	holder  budget.Holder
+	since   time.Time
+	reclaim func()
+	held    atomic.Int64
+}
+
+func (g *Gateway) holdEarly(client Identity, reclaim func()) *earlyBytes {
+	e := &earlyBytes{g: g, holder: budget.Holder{In: client.Cluster, By: client}, since: time.Now(), reclaim: reclaim}
+	if client.Name == "" {
+		e.holder.By = e
+	}
+	budget.Enter(g.budget(), e)
+	return e
+}
+
+func (e *earlyBytes) add(n int) {
+	budget.Keep(e.g.budget())
+	e.held.Add(int64(n))
+	budget.Add(e.g.budget(), n)
+}
+
+// leave ends it: the bytes are written, or thrown away. A second call does nothing.
+func (e *earlyBytes) leave() {
+	budget.Leave(e.g.budget(), e)
+	budget.Add(e.g.budget(), -int(e.held.Swap(0)))
+}
+
+// AppendHoldings implements [budget.Member].
+func (e *earlyBytes) AppendHoldings(all []budget.Holding) []budget.Holding {
+	return append(all, budget.Holding{Holder: e.holder, Bytes: int(e.held.Load()), Waits: time.Since(e.since), Reclaim: e.reclaim})
+}
 
 // AppendHoldings makes the connection a member of the Budget: what the client sent and its
 // targets don't take, and frames that it does not read.

@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	"encoding/base64"
+	"fmt"
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -39,6 +41,8 @@ type budgetBed struct {
 	session  *mux.Session
 	greedy   *budgetClient
 	conns    []net.Conn // of all clients
+	asked    int        // by HTTP/1
+	ended    atomic.Int64
 }
 
 // budgetClient is a client by HTTP/2, whose streams never get a larger window.
@@ -66,6 +70,21 @@ func (b *budgetBed) client(user string, reads int) *budgetClient {
 	io.WriteString(near, http2.ClientPreface)
 	c.WriteSettings()
 	return c
+}
+
+// connectByHTTP1 asks for the target on a connection of its own, and sends 16 KiB before there is an answer.
+func (b *budgetBed) connectByHTTP1(target string) {
+	near, far := net.Pipe()
+	b.listener <- far
+	b.conns = append(b.conns, near)
+	b.asked++
+	go func() {
+		io.Copy(io.Discard, near)
+		b.ended.Add(1)
+	}()
+	user := base64.StdEncoding.EncodeToString([]byte("ann:"))
+	fmt.Fprintf(near, "CONNECT %s:1 HTTP/1.1\r\nHost: %[1]s:1\r\nProxy-Authorization: Basic %s\r\n\r\n", target, user)
+	near.Write(make([]byte, 16<<10))
 }
 
 func (c *budgetClient) readFrames(data int) {
@@ -118,7 +137,7 @@ func (c *budgetClient) resets() map[http2.ErrCode]int {
 	return n
 }
 
-// dial leads to one that says all again, one that reads nothing, one that is never connected,
+// dial leads to one that says all again, one that reads nothing, one that does so after a millisecond, one that is never connected,
 // or by the tunnel to one that answers with 200 KiB.
 func (b *budgetBed) dial(ctx context.Context, r gateway.Request) (net.Conn, error) {
 	near, far := net.Pipe()
@@ -126,6 +145,8 @@ func (b *budgetBed) dial(ctx context.Context, r gateway.Request) (net.Conn, erro
 	switch r.Address {
 	case "echo:1":
 		go io.Copy(far, far)
+	case "late:1":
+		time.Sleep(time.Millisecond)
 	case "never:1":
 		<-ctx.Done()
 		return nil, ctx.Err()
@@ -153,6 +174,8 @@ func TestBudget(t *testing.T) {
 		{"its targets read nothing", func(b *budgetBed) { b.greedy.connect("deaf", 44<<10) }, 40, 0, false},
 		{"one byte on each stream", func(b *budgetBed) { b.greedy.connect("deaf", 1) }, 130, 0, false},
 		{"before the answer", func(b *budgetBed) { b.greedy.connect("never", 16<<10) }, 80, 0, false},
+		{"before the answer, by HTTP/1", func(b *budgetBed) { b.connectByHTTP1("never") }, 80, 0, true},
+		{"its target reads nothing, by HTTP/1", func(b *budgetBed) { b.connectByHTTP1("late") }, 80, 0, true},
 		{"each on a connection", func(b *budgetBed) { b.client("ann", -1).connect("deaf", 44<<10) }, 40, 0, true},
 		// A client that takes nothing has 5 seconds.
 		{"asks, and reads nothing", func(b *budgetBed) {
@@ -199,6 +222,9 @@ func TestBudget(t *testing.T) {
 				}
 				if got := b.greedy.resets(); !tt.deaf && (got[http2.ErrCodeEnhanceYourCalm] == 0 || len(got) > 1) {
 					t.Errorf("the greedy got %v, want only %v", got, http2.ErrCodeEnhanceYourCalm)
+				}
+				if lost := b.ended.Load(); b.asked > 0 && (lost == 0 || lost > int64(b.asked)/2) {
+					t.Errorf("%d of %d connections were lost, want some", lost, b.asked)
 				}
 				for _, conn := range b.conns {
 					conn.Close()

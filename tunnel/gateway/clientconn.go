@@ -54,12 +54,15 @@ type protocol struct {
 type clientConn struct {
 	g        *Gateway
 	group    *group.Group
+	ctx      context.Context // of the dial and the relay
+	cancel   context.CancelCauseFunc
 	request  *clientRequest
 	raw      net.Conn  // as it was accepted
 	conn     net.Conn  // with TLS, if the door has it
 	deadline time.Time // for the request
 	tls      tls.ConnectionState
-	early    []byte // read, and not yet used
+	early    []byte      // read, and not yet used
+	held     *earlyBytes // of early; nil before the target is dialed
 
 	mu             sync.Mutex       // guards the fields below
 	pending        *admission.Place // nil once the client was let in
@@ -73,8 +76,11 @@ func (g *Gateway) serveClient(p *protocol, gr *group.Group, raw net.Conn) {
 	c := &clientConn{g: g, group: gr, raw: raw, conn: raw, deadline: time.Now().Add(g.handshakeTimeout())}
 	stop := context.AfterFunc(gr.Context(), c.reset)
 	defer stop()
+	c.ctx, c.cancel = context.WithCancelCause(gr.Context())
+	defer c.cancel(nil)
 	c.request = g.beginRequest(p.door, raw.RemoteAddr())
 	defer c.request.finish()
+	defer c.releaseEarly()
 	raw.SetDeadline(c.deadline)
 	target := c.connectTarget(p)
 	if target == nil {
@@ -85,9 +91,21 @@ func (g *Gateway) serveClient(p *protocol, gr *group.Group, raw net.Conn) {
 		abort.Reset(raw, 0) // c.reset may not have run yet
 		return
 	}
+	c.request.relay(c.ctx, c.takeEarly(), c.releaseEarly, c.conn, target)
+}
+
+// takeEarly returns the early bytes, and does not keep them.
+func (c *clientConn) takeEarly() []byte {
 	early := c.early
-	c.early = nil // not to be kept for as long as the relay lasts
-	c.request.relay(gr.Context(), early, c.conn, target)
+	c.early = nil
+	return early
+}
+
+// releaseEarly is called when the target has the early bytes, or nobody will.
+func (c *clientConn) releaseEarly() {
+	if c.held != nil {
+		c.held.leave()
+	}
 }
 
 // reset resets the connection: a client that was told that it is connected must
@@ -138,21 +156,22 @@ func (c *clientConn) negotiateAndDial(p *protocol) (net.Conn, error) {
 		return nil, err
 	}
 	c.leavePending()
-	ctx, cancel := context.WithCancelCause(c.group.Context())
+	ctx, cancel := context.WithCancelCause(c.ctx)
 	defer cancel(nil)
 	c.conn.SetDeadline(time.Time{})
 	asked := len(c.early) > 0
-	early = append(early, c.early...)
-	c.early = nil
+	early = append(early, c.takeEarly()...)
+	c.held = c.g.holdEarly(c.request.request.Client, func() { c.cancel(errBudget) })
+	c.held.add(len(early))
 	stop := c.watchHangup(asked, func() { cancel(errHungUp) })
 	target, early, err := c.request.dial(ctx, early)
 	stop()
 	if err != nil {
 		return nil, err
 	}
-	if context.Cause(ctx) == errHungUp { // Dial ignored its context
+	if cause := context.Cause(ctx); cause == errHungUp || cause == errBudget { // Dial ignored its context
 		abort.Reset(target, 0)
-		return nil, c.request.recordFailure(PhaseDial, errHungUp)
+		return nil, c.request.recordFailure(PhaseDial, cause)
 	}
 	c.early = append(early, c.early...)
 	c.conn.SetWriteDeadline(time.Now().Add(c.g.handshakeTimeout()))
@@ -204,6 +223,7 @@ func (c *clientConn) watchHangup(asked bool, left func()) (stop func()) {
 		defer headerBuffers.Put(buf)
 		for len(c.early) < maxEarly {
 			n, err := c.conn.Read(buf[:])
+			c.held.add(n)
 			c.early = append(c.early, buf[:n]...)
 			switch {
 			case err == nil:

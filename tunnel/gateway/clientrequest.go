@@ -184,10 +184,10 @@ func isHandshake(b []byte) bool {
 }
 
 // relay copies between client and target until both have ended or ctx ends. Both are
-// closed when it returns. early was already read from the client.
-func (r *clientRequest) relay(ctx context.Context, early []byte, client, target net.Conn) {
+// closed when it returns. early was already read from the client; written is called when the target has it.
+func (r *clientRequest) relay(ctx context.Context, early []byte, written func(), client, target net.Conn) {
 	to := target.RemoteAddr()
-	res := relay.RelayEarly(ctx, early, client, target)
+	res := relay.RelayEarly(ctx, early, written, client, target)
 	res.AToB += int64(r.dialed)
 	r.g.requests.in.Add(uint64(res.AToB))
 	r.g.requests.out.Add(uint64(res.BToA))

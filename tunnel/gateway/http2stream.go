@@ -389,7 +389,7 @@ func (s *http2Stream) serve(ctx context.Context, request *connectRequest, err er
 		v.recordFailure(PhaseRelay, err)
 		return
 	}
-	v.relay(ctx, nil, s, target)
+	v.relay(ctx, nil, nil, s, target)
 }
 
 func (s *http2Stream) authorize(ctx context.Context, v *clientRequest, request *connectRequest) error {

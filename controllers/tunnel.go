@@ -93,6 +93,11 @@ type TunnelReconciler struct {
 
 	// Servers are the addresses that agents connect to. Required.
 	Servers []string
+	// TicketLife is that of the passwords in the Secrets with provider.SuffixTunnelRoute. After
+	// half of it there is a new one, and the former one is valid until its end. Zero means a year:
+	// Cluster API does not read a kubeconfig again while its connection lives, so a password must
+	// outlive that. EndCluster ends all of them.
+	TicketLife time.Duration
 	// Gateway is the URL of the proxy that leads into the tunnel, for the Secrets with
 	// provider.SuffixTunnelRoute. If "", the kubeconfig provider has to know it.
 	Gateway string
@@ -126,6 +131,8 @@ func (r *TunnelReconciler) Check() error {
 		return errors.New("controllers: TunnelReconciler.Tickets is required")
 	case len(r.Servers) == 0:
 		return errors.New("controllers: TunnelReconciler.Servers is required")
+	case r.TicketLife != 0 && r.TicketLife < time.Second:
+		return errors.New("controllers: TunnelReconciler.TicketLife: want a second or more, or zero")
 	case !ok || len(validation.IsDNS1123Label(namespace)) > 0 || len(validation.IsDNS1123Label(prefix)) > 0:
 		return errors.New("controllers: TunnelReconciler.Records: want NAMESPACE/PREFIX")
 	}
@@ -161,7 +168,7 @@ func (r *TunnelReconciler) SetupWithManager(ctx context.Context, mgr manager.Man
 		states: &tunnelStates{clusters: map[types.NamespacedName]*tunnelState{}, shown: map[types.NamespacedName]shownCluster{}},
 		events: &eventLog{recorder: mgr.GetEventRecorderFor(tunnelController)},
 	}
-	t.mostEnded = cmp.Or(r.mostEnded, defaultMostEnded)
+	t.mostEnded, t.TicketLife = cmp.Or(r.mostEnded, defaultMostEnded), cmp.Or(r.TicketLife, defaultTicketLife)
 	if t.now == nil {
 		t.now = time.Now
 	}

@@ -31,6 +31,7 @@ type tunnelBed struct {
 	mu       sync.Mutex // guards the fields below
 	invited  map[string][]tunnel.Invitation
 	revoked  map[string]int
+	keep     time.Duration       // of the last EndCluster
 	agents   map[string][]string // connected, by cluster
 	silent   string              // why another replica does not answer
 	lastErr  string
@@ -111,13 +112,14 @@ func (b *tunnelBed) LastRevoked(string) time.Time { return time.Time{} }
 
 func (b *tunnelBed) EndedClusters(context.Context) ([]string, error) { return nil, nil }
 
-func (b *tunnelBed) EndCluster(_ context.Context, cluster string, _ time.Duration) error {
+func (b *tunnelBed) EndCluster(_ context.Context, cluster string, keep time.Duration) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.fail != nil {
 		return b.fail
 	}
 	b.revoked[cluster]++
+	b.keep = keep
 	return nil
 }
 

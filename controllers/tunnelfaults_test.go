@@ -21,6 +21,7 @@ import (
 	"github.com/causewayproject/causeway/internal/test/pki"
 	"github.com/causewayproject/causeway/kubeconfig/provider"
 	"github.com/causewayproject/causeway/tunnel"
+	"github.com/causewayproject/causeway/tunnel/gateway"
 )
 
 var errAway = errors.New("the store is away")
@@ -170,6 +171,58 @@ func TestTunnelRenewal(t *testing.T) {
 	}
 	poke()
 	b.Until(t, "a ticket of the new key", func() bool { return b.value(routeOf("one"), provider.KeyPassword) != ticket })
+}
+
+// TestTicketLife: a ticket lives for a year, so that who keeps a kubeconfig in memory for months
+// loses nothing. After half of it there is a new one, and the former one is good until its end.
+func TestTicketLife(t *testing.T) {
+	const day = 24 * time.Hour
+	b, one := settledOne(t)
+	ticket := func() gateway.Credentials {
+		return gateway.Credentials{User: b.value(routeOf("one"), provider.KeyUsername), Password: b.value(routeOf("one"), provider.KeyPassword)}
+	}
+	first := ticket()
+	lookLater := func(d time.Duration) {
+		env := b.value(agentSecret("one"), provider.KeyAgentInvitation)
+		b.change(func() { b.ahead += d })
+		b.Change(one, func(u *unstructured.Unstructured) { annotate(u, provider.Prefix+"look", fmt.Sprint(b.ahead)) })
+		b.Until(t, "a look at the Cluster", func() bool { return b.value(agentSecret("one"), provider.KeyAgentInvitation) != env })
+	}
+	for range 3 {
+		lookLater(45 * day)
+	}
+	if ticket().Password != first.Password {
+		t.Error("there is a new ticket after 135 days")
+	}
+	lookLater(50 * day)
+	b.Until(t, "a new ticket after half a year", func() bool { return ticket().Password != first.Password })
+	if _, err := b.r.Tickets.Authenticate(t.Context(), first); err != nil {
+		t.Errorf("the former ticket: %v", err)
+	}
+	b.Change(one, func(u *unstructured.Unstructured) { u.SetLabels(nil) })
+	b.Until(t, "the tunnel's end", func() bool { return b.read(func() bool { return b.keep == 365*day }) })
+}
+
+// TestShortTicketLife: a short life is renewed in time, without anything else that happens.
+func TestShortTicketLife(t *testing.T) {
+	t.Parallel()
+	b := newTunnelBed(t)
+	b.r.TicketLife = 4 * time.Second
+	b.labelled("one")
+	b.runTunnel(t)
+	b.settled("one")
+	began, used := time.Now(), map[string]bool{}
+	for time.Since(began) < 10*time.Second {
+		c := gateway.Credentials{User: b.value(routeOf("one"), provider.KeyUsername), Password: b.value(routeOf("one"), provider.KeyPassword)}
+		used[c.Password] = true
+		if _, err := b.r.Tickets.Authenticate(t.Context(), c); err != nil {
+			t.Fatalf("the Secret's ticket after %v: %v", time.Since(began), err)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	if len(used) < 4 {
+		t.Errorf("got %d tickets in 10 s", len(used))
+	}
 }
 
 // TestTunnelDisconnected: the condition follows within ten seconds, not each flap of a
@@ -443,6 +496,7 @@ func TestTunnelCheck(t *testing.T) {
 		"Server": func(r *controllers.TunnelReconciler) { r.Server = nil }, "Tickets": func(r *controllers.TunnelReconciler) { r.Tickets = nil },
 		"Servers": func(r *controllers.TunnelReconciler) { r.Servers = nil }, "Records": func(r *controllers.TunnelReconciler) { r.Records = "a" },
 
+		"TicketLife":     func(r *controllers.TunnelReconciler) { r.TicketLife = time.Millisecond },
 		"Gateway":        func(r *controllers.TunnelReconciler) { r.Gateway = "http://user:canary@gateway:1" },
 		"Environment[1]": func(r *controllers.TunnelReconciler) { r.Environment = []string{"A=b", "C=canary\nd"} },
 	} {

@@ -146,7 +146,7 @@ func (t *tunnelRun) reconcileLabelled(ctx context.Context, u *unstructured.Unstr
 	if err == nil && !full {
 		err = errors.Join(t.reconcileAgent(ctx, u, cluster, record), t.reconcileRoute(ctx, u, cluster), t.reconcileKey(ctx, u, cluster))
 	}
-	next := lookInterval
+	next := min(lookInterval, t.TicketLife/8)
 	wait, conditionErr := t.reconcileCondition(ctx, u, cluster) // it tells of the problem of an invitation, too
 	if wait > 0 {
 		next = min(next, wait)
@@ -234,7 +234,7 @@ func (t *tunnelRun) endTunnel(ctx context.Context, u, cached *unstructured.Unstr
 	} else if err := checkScope(ctx, t.live, cached); err != nil {
 		return err
 	}
-	if err := t.Server.EndCluster(ctx, key.String(), ticketLife); err != nil {
+	if err := t.Server.EndCluster(ctx, key.String(), t.TicketLife); err != nil {
 		return fmt.Errorf("revoke the agents of %s: %w", key, err)
 	}
 	if t.SetPayload != nil {

@@ -25,9 +25,8 @@ import (
 )
 
 const (
-	// ticketLife is that of the password in a route Secret. After half of it there is a
-	// new one: clients of the kubeconfig that keep the former one have the other half.
-	ticketLife = 7 * 24 * time.Hour
+	// defaultTicketLife is longer than the programs run that keep a kubeconfig in memory.
+	defaultTicketLife = 365 * 24 * time.Hour
 	// annotationExpires is when the ticket of a route Secret ends.
 	annotationExpires = provider.Prefix + "expires"
 	// checkInterval is the time between two questions whether an invitation can still be used.
@@ -170,12 +169,12 @@ func (t *tunnelRun) reconcileRoute(ctx context.Context, u *unstructured.Unstruct
 		data[provider.KeyUsername], data[provider.KeyPassword] = secret.Data[provider.KeyUsername], secret.Data[provider.KeyPassword]
 		expires = secret.Annotations[annotationExpires]
 	} else {
-		user, password, err := t.Tickets.Issue(gateway.Identity{Name: key.String(), Cluster: key.String()}, ticketLife)
+		user, password, err := t.Tickets.Issue(gateway.Identity{Name: key.String(), Cluster: key.String()}, t.TicketLife)
 		if err != nil {
 			return fmt.Errorf("ticket of %s: %w", key, err)
 		}
 		data[provider.KeyUsername], data[provider.KeyPassword] = []byte(user), []byte(password)
-		expires = t.now().Add(ticketLife).UTC().Format(time.RFC3339)
+		expires = t.now().Add(t.TicketLife).UTC().Format(time.RFC3339)
 	}
 	if t.Gateway != "" {
 		data[provider.KeyGateway] = []byte(t.Gateway)
@@ -195,7 +194,7 @@ func (t *tunnelRun) isTicketGood(ctx context.Context, secret *corev1.Secret, key
 	expires, timeErr := time.Parse(time.RFC3339, secret.Annotations[annotationExpires])
 	left := expires.Sub(t.now())
 	return err == nil && timeErr == nil && id.Cluster == key.String() && id.Name == key.String() &&
-		left > ticketLife/2+spreadOf(key, ticketLife/8) && left <= ticketLife+clockSlack
+		left > t.TicketLife/2+spreadOf(key, t.TicketLife/8) && left <= t.TicketLife+clockSlack
 }
 
 // keepSecret writes the Secret if it differs. It keeps what others have added. present is nil

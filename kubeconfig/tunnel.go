@@ -28,7 +28,7 @@ type Tunnel struct {
 	// the cluster.
 	Gateway string
 	// User and Password are the gateway's, such as a ticket
-	// (gateway.Tickets.Issue): short-lived, for one cluster, and revocable.
+	// (gateway.Tickets.Issue): for one cluster, with an end, and revocable.
 	// They must not be credentials of the cluster. An empty User is Cluster,
 	// as gateway.ByUser wants it. Password is required.
 	User, Password string

@@ -22,11 +22,13 @@ type clusterFlags struct {
 	on                    bool
 	gateway, image, proxy string
 	noProxy               cli.List
+	ticketLife            time.Duration
 }
 
 func (f *clusterFlags) add(set *pflag.FlagSet) {
 	set.BoolVar(&f.on, "clusters", false, "look after the Clusters of Cluster API with the label causewayproject.github.io/tunnel=true: give their machines agents, and show in each whether one is connected; goes with --secrets")
 	set.StringVar(&f.gateway, "gateway", "", "`URL` of --connect or --connect-tls as clients see it, for the kubeconfigs of --clusters; default: the kubeconfig provider knows it")
+	set.DurationVar(&f.ticketLife, "ticket-life", 8760*time.Hour, "how long the tickets of --clusters are valid; after half of it there is a new one. Cluster API reads no new one while its connection lives")
 	set.StringVar(&f.image, "agent-image", "", "the `image` of causeway-agent, for static pods of --clusters; default: there are none")
 	set.StringVar(&f.proxy, "agent-proxy", "", "`URL` of the proxy that leads agents of --clusters out, or direct; default: the machine's drop-in for tunnel-agent.service, if it has one")
 	set.Var(&f.noProxy, "agent-no-proxy", "`list` of hosts, as in NO_PROXY, that --agent-proxy is not for")
@@ -38,6 +40,9 @@ func (f *clusterFlags) check(state *stateFlags) error {
 	}
 	if state.secrets == "" {
 		return cli.Mistake("--clusters goes with --secrets, in the cluster that has the Clusters")
+	}
+	if f.ticketLife < time.Second {
+		return cli.Mistake("--ticket-life must be a second or more, such as 8760h")
 	}
 	if err := quote.CheckImage(f.image); err != nil && f.image != "" {
 		return cli.Mistake("--agent-image %v", err)
@@ -86,7 +91,7 @@ func (p *program) newClusters(ctx context.Context, f *serveFlags) (*clusters, er
 	c := &clusters{log: p.log, changed: make(chan struct{}, 1), refused: make(chan error, 16)}
 	r := &controllers.TunnelReconciler{
 		Server: clusterServer{p.server, st}, Tickets: &p.tickets.Tickets, SetPayload: p.setClusterPayload, Records: f.state.secrets,
-		Servers: servers, Gateway: f.clusters.gateway, Environment: environment, Image: f.clusters.image,
+		TicketLife: f.clusters.ticketLife, Servers: servers, Gateway: f.clusters.gateway, Environment: environment, Image: f.clusters.image,
 		Changed: c.changed, Refused: c.refused,
 	}
 	if err := r.Check(); err != nil {
@@ -155,19 +160,13 @@ func (s clusterServer) InviteAgents(ctx context.Context, cluster string, agents 
 }
 
 // EndCluster implements controllers.TunnelServer. Nobody is to be warned of a cluster
-// that nobody was invited to any more.
-func (s clusterServer) EndCluster(ctx context.Context, cluster string, keep time.Duration) error {
-	end, err := longTicketEnd(ctx, s.state, cluster)
-	if err == nil {
-		err = s.Server.EndCluster(ctx, cluster, max(keep, time.Until(end)))
-	}
-	if err == nil && !end.After(time.Now()) {
-		err = s.state.Store.Delete(ctx, tunnel.Record{Kind: tunnel.KindValue, Name: longTicketFile(cluster)})
-	}
-	if err != nil {
+// that nobody was invited to any more. Its end need not be kept as long as tickets live: the
+// next cluster of the name does not take them, see noteCluster.
+func (s clusterServer) EndCluster(ctx context.Context, cluster string, _ time.Duration) error {
+	if err := s.Server.EndCluster(ctx, cluster, 0); err != nil {
 		return err
 	}
-	return s.state.Store.Delete(ctx, tunnel.Record{Kind: tunnel.KindValue, Name: clusterFile(cluster)})
+	return s.state.deleteValue(ctx, clusterFile(cluster))
 }
 
 // setClusterPayload writes what is new.

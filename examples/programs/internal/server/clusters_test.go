@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -23,6 +24,7 @@ import (
 	"github.com/causewayproject/causeway/internal/test/clitest"
 	"github.com/causewayproject/causeway/kubeconfig/provider"
 	"github.com/causewayproject/causeway/tunnel"
+	"github.com/causewayproject/causeway/tunnel/gateway"
 )
 
 // clustersAPI is an API server with one Cluster that has the label.
@@ -199,6 +201,7 @@ func TestClustersFlags(t *testing.T) {
 		{"--clusters --secrets a/b --agent-proxy ftp://proxy:1", "--agent-proxy"},
 		{"--clusters --secrets a/b --agent-image x:\u2060y", "--agent-image has a space"},
 		{"--clusters --secrets a/b --agent-no-proxy svc", "--agent-no-proxy is for --agent-proxy"},
+		{"--clusters --secrets a/b --ticket-life 0", "--ticket-life must be a second or more"},
 	} {
 		var f serveFlags
 		if err := parse(&f, strings.Fields(tt.args)...); err == nil || !strings.Contains(err.Error(), tt.want) {
@@ -207,7 +210,8 @@ func TestClustersFlags(t *testing.T) {
 	}
 }
 
-// What is kept of a Cluster that is gone is kept until the last ticket ends, and no longer.
+// What is kept of a Cluster that is gone is kept as long as certificates live, however long
+// its tickets do.
 func TestEndOfCluster(t *testing.T) {
 	api := apitest.New(t)
 	st, flags := newSecrets(t, api), []string{"--secrets", "tunnel-server/tunnel", "--kubeconfig", kubeconfigOf(t, api.URL)}
@@ -218,44 +222,72 @@ func TestEndOfCluster(t *testing.T) {
 	defer server.Close()
 	p, clusters := &program{state: st}, clusterServer{server, st}
 	before := len(api.List("secrets"))
-	for cluster, days := range map[string]float64{"default/prod": 8, "default/long": 31, "default/damaged": 36501} {
-		if _, err := clusters.InviteAgents(t.Context(), cluster, 2, time.Hour); err != nil {
+	if _, err := clusters.InviteAgents(t.Context(), cluster, 2, time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	output(t, "", append([]string{"ticket", cluster, "--gateway", "http://gateway:3128", "--life", "8760h"}, flags...)...)
+	for _, data := range [][]byte{[]byte("key"), nil} {
+		if err := p.setClusterPayload(t.Context(), cluster, tunnel.Payload{Name: "authorized_keys", Data: data}); err != nil {
 			t.Fatal(err)
 		}
-		output(t, "", append([]string{"ticket", cluster, "--gateway", "http://gateway:3128", "--life", fmt.Sprintf("%.0fh", 24*min(days-1, 30))}, flags...)...)
-		if cluster == "default/damaged" {
-			if err := st.replace(t.Context(), longTicketFile(cluster), []byte("soon\n")); err != nil {
+	}
+	if err := clusters.EndCluster(t.Context(), cluster, 8760*time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	left := 0.0
+	for _, u := range api.List("secrets") {
+		var revoked struct{ Until time.Time }
+		if json.Unmarshal([]byte(text(api, "tunnel-server", u.GetName(), "value")), &revoked) == nil && !revoked.Until.IsZero() {
+			left = time.Until(revoked.Until).Hours() / 24
+		}
+	}
+	if left < 7.99 || left > 8.01 {
+		t.Errorf("the revocation is kept for %.2f days, want 8", left)
+	}
+	if n := len(api.List("secrets")) - before; n != 2 { // the revocation, and the key of tickets
+		t.Errorf("got %d more Secrets than those of the authority, want 2", n)
+	}
+}
+
+// A ticket ends with its Cluster, and is none for the next one of the name, even if nothing is
+// kept of the former. One that is not a day older than the cluster's first invitation is good.
+func TestFormerClustersTicket(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, st := t.Context(), newMemoryState()
+		server, err := newMemoryServer(st)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer server.Close()
+		clusters, id := clusterServer{server, st}, gateway.Identity{Name: cluster, Cluster: cluster}
+		all := newServingTickets(t, st)
+		invite := func() {
+			t.Helper()
+			if _, err := clusters.InviteAgents(ctx, cluster, 1, time.Hour); err != nil {
 				t.Fatal(err)
 			}
 		}
-		output(t, "", append([]string{"ticket", cluster, "--gateway", "http://gateway:3128"}, flags...)...)
-		for _, data := range [][]byte{[]byte("key"), nil} {
-			if err := p.setClusterPayload(t.Context(), cluster, tunnel.Payload{Name: "authorized_keys", Data: data}); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if err := clusters.EndCluster(t.Context(), cluster, time.Hour); err != nil {
+		first := issueTicket(t, all, id)
+		invite()
+		time.Sleep(24 * time.Hour)
+		invite()
+		all.want(t, "the Cluster's", first, "")
+		if err := clusters.EndCluster(ctx, cluster, 8760*time.Hour); err != nil {
 			t.Fatal(err)
 		}
-		left := 0.0
-		for _, u := range api.List("secrets") {
-			var revoked struct {
-				Cluster string
-				Until   time.Time
-			}
-			if json.Unmarshal([]byte(text(api, "tunnel-server", u.GetName(), "value")), &revoked) == nil && revoked.Cluster == cluster {
-				left = time.Until(revoked.Until).Hours() / 24
-			}
+		all.want(t, "that of a Cluster that is gone", first, "the ticket was revoked")
+		time.Sleep(9 * 24 * time.Hour)
+		if ended, err := server.EndedClusters(ctx); err != nil || len(ended) > 0 {
+			t.Fatalf("got %v, %v, want that the end is forgotten", ended, err)
 		}
-		if left < days-0.01 || left > days+0.01 {
-			t.Errorf("%s: the revocation is kept for %.2f days, want %.0f", cluster, left, days)
+		second := issueTicket(t, all, id)
+		time.Sleep(23 * time.Hour)
+		invite()
+		all.want(t, "the former Cluster's", first, "the ticket was revoked")
+		all.want(t, "the new Cluster's", second, "")
+		if err := st.deleteValue(ctx, clusterFile(cluster)); err != nil {
+			t.Fatal(err)
 		}
-	}
-	names := []string{}
-	for _, u := range api.List("secrets")[before:] {
-		names = append(names, u.GetName())
-	}
-	if len(api.List("secrets")) != before+6 { // three revocations, the key of tickets, and the ends of the two long ones
-		t.Errorf("got the Secrets %v beside those of the authority", names)
-	}
+		all.want(t, "one of a state without a record of the cluster", second, "")
+	})
 }

@@ -78,7 +78,7 @@ func testFormerTickets(t *testing.T, st *state) {
 		t.Fatal(err)
 	}
 	var all tickets
-	all.followRevocations(st.Records)
+	all.followRevocations(st)
 	if err := loadTickets(t.Context(), st, &all); err != nil {
 		t.Fatal(err)
 	}

@@ -238,7 +238,7 @@ func (f *serveFlags) openState(ctx context.Context, st *state) (*tunnel.Server, 
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", f.state, err)
 	}
-	t.followRevocations(st.Records)
+	t.followRevocations(st)
 	return server, t, nil
 }
 

@@ -186,6 +186,11 @@ func (s *state) replace(ctx context.Context, name string, data []byte) error {
 	return s.Put(ctx, valueRecord(name, data))
 }
 
+// deleteValue removes the value of a name, if there is one.
+func (s *state) deleteValue(ctx context.Context, name string) error {
+	return s.Store.Delete(ctx, tunnel.Record{Kind: tunnel.KindValue, Name: name})
+}
+
 func valueRecord(name string, data []byte) tunnel.Record {
 	return tunnel.Record{Kind: tunnel.KindValue, Name: name, Data: data}
 }
@@ -329,10 +334,31 @@ func (s *state) putChanged(ctx context.Context, r tunnel.Record) error {
 	return s.Put(ctx, r)
 }
 
-// noteCluster records that an agent of the cluster was invited.
+// noteCluster records that an agent of the cluster was invited, and when the cluster began:
+// tickets of before are those of a former one of the name. That is when the former one ended;
+// if that is forgotten, it was days ago.
 func noteCluster(ctx context.Context, st *state, cluster string) error {
-	_, err := st.readOrCreate(ctx, clusterFile(cluster), func() ([]byte, error) { return []byte(cluster + "\n"), nil })
+	_, err := st.readOrCreate(ctx, clusterFile(cluster), func() ([]byte, error) {
+		began, err := st.Revoked(ctx, tunnel.Identity{Cluster: cluster})
+		if yesterday := time.Now().Add(-24 * time.Hour); began.Before(yesterday) { // clocks differ
+			began = yesterday
+		}
+		return fmt.Appendf(nil, "%s\n%s\n", cluster, began.UTC().Format(time.RFC3339Nano)), err
+	})
 	return err
+}
+
+// clusterBegan returns what noteCluster has recorded; zero if nothing, or by an earlier version.
+func clusterBegan(ctx context.Context, st *state, cluster string) (time.Time, error) {
+	text, err := st.read(ctx, clusterFile(cluster))
+	if errors.Is(err, fs.ErrNotExist) {
+		return time.Time{}, nil
+	}
+	_, began, _ := strings.Cut(strings.TrimSpace(string(text)), "\n")
+	if err != nil || began == "" {
+		return time.Time{}, err
+	}
+	return time.Parse(time.RFC3339, began)
 }
 
 // warnUnknown writes a warning if there is no record that an agent of the cluster was

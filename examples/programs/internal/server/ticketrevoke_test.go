@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/causewayproject/causeway/tunnel"
 	"github.com/causewayproject/causeway/tunnel/gateway"
 )
 
@@ -57,7 +56,7 @@ func TestRevokeTicket(t *testing.T) {
 		}
 	}
 	var serving tickets
-	serving.followRevocations(&tunnel.Records{Store: new(tunnel.MemoryStore)})
+	serving.followRevocations(newMemoryState())
 	if err := loadTickets(t.Context(), st, &serving); err != nil {
 		t.Fatal(err)
 	}

@@ -86,43 +86,8 @@ func (f *ticketFlags) issueTicket(ctx context.Context, cluster string, stderr io
 		return nil, err
 	}
 	u.User = url.UserPassword(user, password)
-	if err := noteLongTicket(ctx, st, cluster, time.Now().Add(f.life)); err != nil {
-		return nil, fmt.Errorf("%s: %w", f.state, err)
-	}
 	warnUnknown(ctx, st, cluster, "", stderr)
 	return u, nil
-}
-
-// usualTickets live for so long at most: as long as the end of a cluster is remembered, see
-// tunnel.Server.EndCluster.
-const usualTickets = 7 * 24 * time.Hour
-
-func longTicketFile(cluster string) string { return "ticket-end-" + hashName(cluster) }
-
-// noteLongTicket has the end of the cluster remembered until this ticket ends.
-func noteLongTicket(ctx context.Context, st *state, cluster string, end time.Time) error {
-	last, err := longTicketEnd(ctx, st, cluster)
-	if err != nil || time.Until(end) <= usualTickets || end.Before(last) {
-		return err
-	}
-	return st.replace(ctx, longTicketFile(cluster), []byte(end.UTC().Format(time.RFC3339)+"\n"))
-}
-
-// longTicketEnd returns when the last ticket ends that lives unusually long; zero if there is
-// none, and in a hundred years if the note is damaged.
-func longTicketEnd(ctx context.Context, st *state, cluster string) (time.Time, error) {
-	text, err := st.read(ctx, longTicketFile(cluster))
-	if errors.Is(err, fs.ErrNotExist) {
-		return time.Time{}, nil
-	}
-	if err != nil {
-		return time.Time{}, err
-	}
-	end, err := time.Parse(time.RFC3339, strings.TrimSpace(string(text)))
-	if err != nil {
-		return time.Now().Add(100 * 365 * 24 * time.Hour), nil
-	}
-	return end, nil
 }
 
 // ticketKeySize is the size of each key in ticketKeyFile. The first one signs, the
@@ -135,14 +100,14 @@ type tickets struct {
 	revoked gateway.Tickets // with former keys
 
 	mu         sync.Mutex           // guards the fields below
-	ends       map[string]time.Time // when all of a cluster were revoked, as the store said last
+	ends       map[string]time.Time // when all of a cluster were void, as the store said last
 	revokedIDs map[string]bool      // the tickets that were revoked one by one
 }
 
 // followRevocations has a revocation of all agents of a cluster (causeway revoke --all, or
 // the end of a Cluster) end its tickets, too: a new cluster of the same name has clients of
 // its own. While the store does not answer, what it said before counts.
-func (t *tickets) followRevocations(records *tunnel.Records) {
+func (t *tickets) followRevocations(st *state) {
 	t.ends = map[string]time.Time{}
 	t.Tickets.Revoked = func(ticket gateway.Ticket) bool {
 		t.mu.Lock()
@@ -154,7 +119,13 @@ func (t *tickets) followRevocations(records *tunnel.Records) {
 		ctx, cancel := context.WithTimeout(context.Background(), revocationTimeout)
 		defer cancel()
 		cluster := ticket.Identity.Cluster
-		at, err := records.Revoked(ctx, tunnel.Identity{Cluster: cluster})
+		at, err := st.Revoked(ctx, tunnel.Identity{Cluster: cluster})
+		if err == nil {
+			var began time.Time
+			if began, err = clusterBegan(ctx, st, cluster); began.After(at) {
+				at = began
+			}
+		}
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		switch {

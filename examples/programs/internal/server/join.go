@@ -98,11 +98,7 @@ func (f *joinFlags) run(ctx context.Context, cluster string, stdout io.Writer) e
 	if err := r.check(); err != nil {
 		return err
 	}
-	text, err := json.Marshal(r)
-	if err == nil {
-		err = st.replace(ctx, joinFile(cluster), text)
-	}
-	if err == nil {
+	if err = st.putJSON(ctx, joinFile(cluster), r); err == nil {
 		err = noteCluster(ctx, st, cluster)
 	}
 	if err != nil {

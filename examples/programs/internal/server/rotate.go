@@ -31,7 +31,8 @@ const (
 	// addedTime is how long servers and the agents that are connected may take to learn of a
 	// new authority.
 	addedTime = 10 * time.Minute
-	// certificateTime is the life of a certificate: after it each agent has renewed it.
+	// certificateTime is the life of a certificate: after it each agent has renewed it. A key
+	// of tickets must have been without use for as long.
 	certificateTime = 7 * 24 * time.Hour
 )
 
@@ -43,21 +44,33 @@ var rotateSteps = map[string]func(data map[string][]byte) error{
 }
 
 func rotateCommand() *cobra.Command {
-	flags := new(stateFlags)
-	var force bool
+	var flags *stateFlags
+	var force, tickets bool
 	cmd := &cobra.Command{
 		Use:   "rotate add|switch|drop",
-		Short: "replace the authority in --secrets, in three steps",
+		Short: "replace the authority, or the key of --tickets, in three steps",
 		Long: `Replaces the authority of the servers, in three steps: add has agents trust a new one. When
 all of them have connected since, switch: invitations that are out are void then. After
-the life of a certificate (7 days), drop. Each step prints which authority signs then. Only a state in --secrets can be rotated.`,
-		Example:   "  causeway rotate add --secrets tunnel-server/tunnel --kubeconfig admin.conf",
+the life of a certificate (7 days), drop. Each step prints which authority signs then. Only an authority in --secrets can be rotated.
+
+With --tickets it replaces the key that signs tickets: add has servers accept a new one, switch has
+it sign, and the Secrets of --clusters get new tickets. Those of the former key are valid
+until drop, which lists the clients that have used one, and drops nothing while somebody has within 7 days.`,
+		Example: `  causeway rotate add --secrets tunnel-server/tunnel --kubeconfig admin.conf
+  causeway rotate drop --tickets --secrets tunnel-server/tunnel`,
 		ValidArgs: []string{"add", "switch", "drop"},
 		Args:      command.Args,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			take := rotateSteps[args[0]]
 			if take == nil {
 				return cli.Mistake("unknown step %q: want add, switch or drop", args[0])
+			}
+			if tickets {
+				st, err := flags.open(cmd.Context())
+				if err != nil {
+					return err
+				}
+				return rotateTickets(cmd.Context(), st, args[0], force, cmd.OutOrStdout())
 			}
 			step := func(data map[string][]byte) error {
 				if err := checkStep(args[0], data, time.Now(), force); err != nil {
@@ -71,25 +84,20 @@ the life of a certificate (7 days), drop. Each step prints which authority signs
 			return flags.rotate(cmd.Context(), step, cmd.OutOrStdout())
 		},
 	}
-	flags.addSecrets(cmd.Flags())
-	cmd.Flags().BoolVar(&force, "force", false, "take the step too early: agents that have not connected, or renewed, since the last one need a new invitation then")
+	flags = addStateFlags(cmd.Flags())
+	cmd.Flags().BoolVar(&tickets, "tickets", false, "replace the key that signs tickets instead of the authority")
+	cmd.Flags().BoolVar(&force, "force", false, "take the step too early: agents that have not connected, or renewed, since the last one need a new invitation then, clients of the former key new tickets")
 	return cmd
 }
 
 // checkStep returns an error for a step that is not the next one, and what one that comes too
 // early would cost, unless it is forced.
 func checkStep(step string, data map[string][]byte, now time.Time, force bool) error {
-	last, err := time.Parse(time.RFC3339, string(data[stepTime]))
-	next, reason := "add", "no other authority is trusted: add comes first"
-	switch {
-	case data[nextCert] != nil:
-		next, reason = "switch", "a new authority was added, and does not sign yet: switch comes next; drop --force removes it instead"
-	case data[tunnelkube.DataTrusted] != nil:
-		next, reason = "drop", "the new authority signs already, and the one before is still trusted: drop comes next"
+	if err := checkOrder(step, "authority", data[nextCert] != nil, data[tunnelkube.DataTrusted] != nil, force); err != nil {
+		return err
 	}
+	last, err := time.Parse(time.RFC3339, string(data[stepTime]))
 	switch ago := now.Sub(last).Round(time.Second); {
-	case step != next && (!force || step != "drop" || next != "switch"):
-		return errors.New(reason)
 	case force:
 	case step == "switch" && err != nil && data[stepTime] != nil:
 		return errors.New("it is not known when the new authority was added: agents that have not connected since would need a new invitation; --force switches")
@@ -99,6 +107,22 @@ func checkStep(step string, data map[string][]byte, now time.Time, force bool) e
 		return errors.New("it is not known when the authority was switched: agents that have not renewed their certificates in the 7 days since would need a new invitation; --force drops")
 	case step == "drop" && ago < certificateTime:
 		return fmt.Errorf("the authority was switched %v ago: agents that have not renewed their certificates since would need a new invitation. Wait until %s; --force drops now", ago, last.Add(certificateTime).UTC().Format(time.RFC3339))
+	}
+	return nil
+}
+
+// checkOrder returns an error for a step that is not the next one of a rollover. Of an added one
+// that does not sign yet, drop is, too, if it is forced.
+func checkOrder(step, what string, added, switched, force bool) error {
+	next, reason := "add", "no other "+what+" is trusted: add comes first"
+	switch {
+	case added:
+		next, reason = "switch", "a new "+what+" was added, and does not sign yet: switch comes next; drop --force removes it instead"
+	case switched:
+		next, reason = "drop", "the new "+what+" signs already, and the one before is still trusted: drop comes next"
+	}
+	if step != next && (!force || step != "drop" || next != "switch") {
+		return errors.New(reason)
 	}
 	return nil
 }

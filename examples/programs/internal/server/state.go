@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/base32"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -52,6 +53,7 @@ const (
 	authorityFile = "authority.pem" // certificates and key; not with Secrets
 	serversFile   = "servers"       // the addresses that agents are given, a line each
 	ticketKeyFile = "tickets.key"   // what signs tickets
+	rotationFile  = "ticket-keys"   // another key that is accepted: there from rotate add to drop
 	gatewayFile   = "gateway"       // the URL of the first door for tickets
 	audienceFile  = "audience"      // of the tokens that agents join with
 )
@@ -184,6 +186,15 @@ func (s *state) readOrCreate(ctx context.Context, name string, newValue func() (
 // replace sets the value of a name.
 func (s *state) replace(ctx context.Context, name string, data []byte) error {
 	return s.Put(ctx, valueRecord(name, data))
+}
+
+// putJSON sets the value of a name to a struct, if it is another one.
+func (s *state) putJSON(ctx context.Context, name string, v any) error {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return s.putChanged(ctx, valueRecord(name, data))
 }
 
 // deleteValue removes the value of a name, if there is one.

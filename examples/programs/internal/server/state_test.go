@@ -61,6 +61,7 @@ func TestCommandsMakeNoState(t *testing.T) {
 		"ticket default/prod --gateway http://127.0.0.1:3128",
 		"ticket --revoke-all",
 		"ticket --revoke",
+		"rotate add --tickets",
 		"revoke default/prod agent",
 		"payload default/prod name",
 		"kubeconfig default/prod --gateway http://127.0.0.1:3128",

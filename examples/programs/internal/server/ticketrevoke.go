@@ -57,10 +57,10 @@ func revokeTicket(ctx context.Context, st *state, from io.Reader) (gateway.Ticke
 		return gateway.Ticket{}, err
 	}
 	var ticket gateway.Ticket
-	t.Revoked = func(shown gateway.Ticket) bool {
+	t.setRevoked(func(shown gateway.Ticket) bool {
 		ticket = shown
 		return false
-	}
+	})
 	password, _ := user.Password()
 	if _, err := t.Authenticate(ctx, gateway.Credentials{User: user.Username(), Password: password}); err != nil {
 		if former, ok := errors.AsType[*gateway.TicketError](err); ok {
@@ -69,11 +69,7 @@ func revokeTicket(ctx context.Context, st *state, from io.Reader) (gateway.Ticke
 		}
 		return gateway.Ticket{}, errors.New("standard input: the ticket was not made by this server: name its own --state or --secrets")
 	}
-	value, err := json.Marshal(revokedTicket{ticket.Expires})
-	if err == nil {
-		err = st.replace(ctx, revokedPrefix+ticketID(ticket), value)
-	}
-	if err == nil {
+	if err = st.putJSON(ctx, revokedPrefix+ticketID(ticket), revokedTicket{ticket.Expires}); err == nil {
 		err = forgetEnded(ctx, st)
 	}
 	return ticket, err

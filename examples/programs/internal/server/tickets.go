@@ -90,18 +90,16 @@ func (f *ticketFlags) issueTicket(ctx context.Context, cluster string, stderr io
 	return u, nil
 }
 
-// ticketKeySize is the size of each key in ticketKeyFile. The first one signs, the
-// others did before a --revoke-all.
-const ticketKeySize = 32
-
-// tickets are the tickets that the state's key signs.
+// tickets are the tickets that the state's keys sign.
 type tickets struct {
 	gateway.Tickets
-	revoked gateway.Tickets // with former keys
+	former  gateway.Tickets // with the key that is accepted until rotate drop
+	revoked gateway.Tickets // with keys of before a --revoke-all or a rotate drop
 
-	mu         sync.Mutex           // guards the fields below
-	ends       map[string]time.Time // when all of a cluster were void, as the store said last
-	revokedIDs map[string]bool      // the tickets that were revoked one by one
+	mu         sync.Mutex                     // guards the fields below
+	ends       map[string]time.Time           // when all of a cluster were void, as the store said last
+	revokedIDs map[string]bool                // the tickets that were revoked one by one
+	used       map[gateway.Identity]time.Time // uses of the former key that are not saved yet
 }
 
 // followRevocations has a revocation of all agents of a cluster (causeway revoke --all, or
@@ -109,7 +107,7 @@ type tickets struct {
 // its own. While the store does not answer, what it said before counts.
 func (t *tickets) followRevocations(st *state) {
 	t.ends = map[string]time.Time{}
-	t.Tickets.Revoked = func(ticket gateway.Ticket) bool {
+	t.setRevoked(func(ticket gateway.Ticket) bool {
 		t.mu.Lock()
 		revoked := t.revokedIDs[ticketID(ticket)]
 		t.mu.Unlock()
@@ -135,75 +133,68 @@ func (t *tickets) followRevocations(st *state) {
 			t.ends[cluster] = at
 		}
 		return !ticket.Issued.After(at)
-	}
+	})
+}
+
+func (t *tickets) setRevoked(revoked func(gateway.Ticket) bool) {
+	t.Tickets.Revoked, t.former.Revoked = revoked, revoked
 }
 
 // revocationTimeout is how long a client waits for a store that does not answer.
 const revocationTimeout = 3 * time.Second
 
-// loadTickets sets the keys of the tickets from the state, which gets one if it has
-// none, and reads which tickets were revoked.
+// loadTickets sets the keys of the tickets from the state, and reads which were revoked.
 func loadTickets(ctx context.Context, st *state, t *tickets) error {
-	keys, err := st.readOrCreate(ctx, ticketKeyFile, func() ([]byte, error) { return newTicketKey(), nil })
+	k, err := readTicketKeys(ctx, st)
 	if err != nil {
 		return err
 	}
-	if len(keys) > ticketKeySize {
-		former := slices.Collect(slices.Chunk(keys[ticketKeySize:], ticketKeySize))
-		if err := t.revoked.SetKeys(former...); err != nil {
-			return err
-		}
-		keys = keys[:ticketKeySize]
+	accepted, former := [][]byte{k.signs}, newTicketKey() // that nobody has
+	switch {
+	case k.next != nil:
+		accepted = append(accepted, k.next)
+	case k.former != nil:
+		former = k.former
 	}
-	if err := t.SetKeys(keys); err != nil {
+	err = errors.Join(t.SetKeys(accepted...), t.former.SetKeys(former))
+	if len(k.revoked) > 0 {
+		err = errors.Join(err, t.revoked.SetKeys(k.revoked...))
+	}
+	if err != nil {
 		return err
 	}
 	return t.loadRevoked(ctx, st)
 }
 
-// revokeTickets replaces the key of the state. Former keys are kept, so that clients
-// with former tickets can be told what happened.
-func revokeTickets(ctx context.Context, st *state) error {
-	const former = 4
-	keys, err := st.read(ctx, ticketKeyFile)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	keys = append(newTicketKey(), keys...)
-	return st.replace(ctx, ticketKeyFile, keys[:min(len(keys), (1+former)*ticketKeySize)])
-}
-
-func newTicketKey() []byte {
-	key := make([]byte, ticketKeySize)
-	rand.Read(key)
-	return key
-}
-
-// Authenticate lets clients with a ticket in, and tells clients with a former one how to
+// Authenticate lets clients with a ticket in, and tells clients with a revoked one how to
 // get another.
 func (t *tickets) Authenticate(ctx context.Context, c gateway.Credentials) (gateway.Identity, error) {
 	id, err := t.Tickets.Authenticate(ctx, c)
-	var former *gateway.TicketError
-	if errors.Is(err, gateway.ErrCredentials) && !errors.As(err, &former) {
-		if former = t.findFormer(ctx, c); former != nil {
-			err = former
+	var told *gateway.TicketError
+	if errors.Is(err, gateway.ErrCredentials) && !errors.As(err, &told) {
+		if id, err = t.former.Authenticate(ctx, c); err == nil {
+			t.noteUse(id)
+		} else if !errors.As(err, &told) {
+			if told = t.findRevoked(ctx, c); told != nil {
+				err = told
+			}
 		}
 	}
-	if former != nil {
-		former.Hint = "make a new one with: causeway ticket " + former.Ticket.Identity.Cluster
+	if told != nil {
+		told.Hint = "make a new one with: causeway ticket " + told.Ticket.Identity.Cluster
 	}
 	return id, err
 }
 
-// findFormer returns nil if no former key has signed the client's ticket.
-func (t *tickets) findFormer(ctx context.Context, c gateway.Credentials) (former *gateway.TicketError) {
+// findRevoked returns nil if no revoked key has signed the client's ticket.
+func (t *tickets) findRevoked(ctx context.Context, c gateway.Credentials) (told *gateway.TicketError) {
 	id, err := t.revoked.Authenticate(ctx, c)
 	if err == nil {
-		former = &gateway.TicketError{Ticket: gateway.Ticket{Identity: id}, Revoked: true}
+		told = &gateway.TicketError{Ticket: gateway.Ticket{Identity: id}, Revoked: true}
 	} else {
-		errors.As(err, &former)
+		errors.As(err, &told)
 	}
-	return former
+	return told
 }
 
 func ticketCommand() *cobra.Command {

@@ -66,7 +66,7 @@ func (w *watcher) run(ctx context.Context, every time.Duration) {
 }
 
 func (w *watcher) checkState(ctx context.Context) {
-	for _, err := range []error{loadTickets(ctx, w.state, w.tickets), w.joins.follow(ctx)} {
+	for _, err := range []error{loadTickets(ctx, w.state, w.tickets), w.tickets.saveUses(ctx, w.state), w.joins.follow(ctx)} {
 		if err != nil {
 			w.log.Warn("state", "error", err)
 		}

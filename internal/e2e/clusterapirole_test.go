@@ -46,6 +46,9 @@ type capiInput struct {
 	// Bootstrap adds that of Clusters, and kubeadm's bootstrap provider, which makes
 	// the user data of machines.
 	Bootstrap bool
+	// Etcd has each Cluster's etcd be asked for its members, as the controller of the kubeadm
+	// control plane does when it reconciles. May be nil.
+	Etcd *etcdInput
 }
 
 // capiState is what Cluster API thinks of its connection to a Cluster.
@@ -55,6 +58,8 @@ type capiState struct {
 	System    string    // the UID of kube-system, which tells one cluster from another
 	Green     time.Time // of the last probe that succeeded
 	Failures  int       // probes in a row
+	EtcdDials int       // that reached etcd
+	EtcdError string    // of the last one
 }
 
 func capiScheme() (*runtime.Scheme, error) {
@@ -161,12 +166,20 @@ func addControlPlanes(ctx context.Context, mgr ctrl.Manager, secrets client.Clie
 
 // tellStates writes the states, as they change, until ctx ends.
 func tellStates(ctx context.Context, clusters clustercache.ClusterCache, input capiInput, out io.Writer) {
-	tick := time.NewTicker(100 * time.Millisecond)
+	every := 100 * time.Millisecond
+	if input.Etcd != nil { // each dial is several connections
+		every = time.Second
+	}
+	tick := time.NewTicker(every)
 	defer tick.Stop()
 	told := map[string]capiState{}
 	for {
 		for _, name := range input.Clusters {
-			state := stateOf(ctx, clusters, client.ObjectKey{Namespace: input.Namespace, Name: name}, told[name])
+			key := client.ObjectKey{Namespace: input.Namespace, Name: name}
+			state := stateOf(ctx, clusters, key, told[name])
+			if input.Etcd != nil && state.Connected {
+				state = input.Etcd.dial(ctx, clusters, key, state)
+			}
 			if state != told[name] {
 				told[name] = state
 				json.NewEncoder(out).Encode(state)
@@ -183,7 +196,7 @@ func tellStates(ctx context.Context, clusters clustercache.ClusterCache, input c
 // stateOf asks the cluster who it is each time it has been connected anew.
 func stateOf(ctx context.Context, clusters clustercache.ClusterCache, key client.ObjectKey, before capiState) capiState {
 	health := clusters.GetHealthCheckingState(ctx, key)
-	state := capiState{Cluster: key.Name, System: before.System, Green: health.LastProbeSuccessTime, Failures: health.ConsecutiveFailures}
+	state := capiState{Cluster: key.Name, System: before.System, EtcdDials: before.EtcdDials, EtcdError: before.EtcdError, Green: health.LastProbeSuccessTime, Failures: health.ConsecutiveFailures}
 	live, err := clusters.GetUncachedClient(ctx, key)
 	if err != nil {
 		state.System = ""

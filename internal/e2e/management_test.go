@@ -56,6 +56,7 @@ func TestManagement(t *testing.T) {
 		t.Run("two providers", m.testTwoProviders)
 		t.Run("immutable", m.testImmutable)
 		t.Run("alerts", m.testAlerts)
+		t.Run("ticket life", m.testTicketLife)
 	})
 	t.Run("many", m.testMany)
 	t.Run("propagator", m.testPropagator)

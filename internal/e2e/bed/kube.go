@@ -56,6 +56,9 @@ type KubeOptions struct {
 	CA   *pki.CA
 	Args []string // more flags of kube-apiserver
 	Env  []string // more variables of kube-apiserver, as name=value
+	// StackedEtcd has etcd serve clients with a certificate of the CA at 127.0.0.1:2379, too, as
+	// kubeadm's does. One control plane of a namespace can.
+	StackedEtcd bool
 }
 
 // StartKube starts another control plane in ns, at one of its addresses. It runs
@@ -133,16 +136,28 @@ func (k *Kube) loopback() string {
 func (k *Kube) etcdURL() string { return "unix://" + filepath.Join(k.dir, "etcd.sock") }
 
 func (k *Kube) startEtcd() (err error) {
-	k.etcd, err = k.ns.start(k.name+"etcd", filepath.Join(k.bin, "etcd"),
-		"--data-dir="+filepath.Join(k.dir, "etcd"),
-		"--listen-client-urls="+k.etcdURL(),
-		"--advertise-client-urls=http://"+net.JoinHostPort(k.loopback(), "2379"), // must be TCP; nobody uses it
-		"--listen-peer-urls=http://"+net.JoinHostPort(k.loopback(), "0"),
-		"--initial-advertise-peer-urls=http://"+net.JoinHostPort(k.loopback(), "2380"),
-		"--initial-cluster=default=http://"+net.JoinHostPort(k.loopback(), "2380"),
+	urls, certificates := k.etcdURL(), []string(nil)
+	if k.more.StackedEtcd {
+		cert, key, err := writePair(k.dir, "etcd", k.CA.Server("127.0.0.1"))
+		if err == nil {
+			err = writeFiles(k.dir, 0o700, map[string]string{"etcd-ca.crt": string(k.CA.CertPEM())})
+		}
+		if err != nil {
+			return err
+		}
+		urls += ",https://127.0.0.1:2379"
+		certificates = []string{"--cert-file=" + cert, "--key-file=" + key, "--client-cert-auth", "--trusted-ca-file=" + filepath.Join(k.dir, "etcd-ca.crt")}
+	}
+	k.etcd, err = k.ns.start(k.name+"etcd", append([]string{filepath.Join(k.bin, "etcd"),
+		"--data-dir=" + filepath.Join(k.dir, "etcd"),
+		"--listen-client-urls=" + urls,
+		"--advertise-client-urls=http://" + net.JoinHostPort(k.loopback(), "2379"), // must be TCP; nobody uses it
+		"--listen-peer-urls=http://" + net.JoinHostPort(k.loopback(), "0"),
+		"--initial-advertise-peer-urls=http://" + net.JoinHostPort(k.loopback(), "2380"),
+		"--initial-cluster=default=http://" + net.JoinHostPort(k.loopback(), "2380"),
 		"--unsafe-no-fsync",
 		"--log-level=warn",
-	)
+	}, certificates...)...)
 	return err
 }
 

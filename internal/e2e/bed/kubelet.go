@@ -227,5 +227,8 @@ func (k *Kubelet) PortForward(ctx context.Context, _, _ string, port int32, stre
 		conn.(*net.TCPConn).CloseWrite()
 	}()
 	_, err = io.Copy(stream, conn)
+	if errors.Is(err, io.EOF) { // the client has closed the stream first
+		return nil
+	}
 	return err
 }

@@ -97,6 +97,14 @@ func (t *stored) value() []byte {
 	return t.secret.Data[kubeconfig.SecretKey]
 }
 
+// version returns the Secret's resourceVersion; empty without one.
+func (t *stored) version() string {
+	if t.secret == nil {
+		return ""
+	}
+	return t.secret.ResourceVersion
+}
+
 // isOurs reports whether this provider manages the Secret.
 func (s *state) isOurs(t *stored) bool { return t.manager == s.config.providerName() }
 

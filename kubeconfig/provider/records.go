@@ -45,6 +45,7 @@ type secretState struct {
 	Revision   int       `json:"revision,omitempty"`  // of the accepted route: each one has a higher number
 	Repairs    int       `json:"repairs,omitempty"`   // how often another program's write was repaired, see mayRepair
 	RepairedAt time.Time `json:"repairedAt,omitzero"` // the last time
+	Repaired   string    `json:"repaired,omitempty"`  // resourceVersion of the kubeconfig that it was for: one that still has that was counted, and not written
 }
 
 // records is all that the provider remembers about a Secret. Its routes never change.

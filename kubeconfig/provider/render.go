@@ -54,9 +54,11 @@ func (s *state) renderWrite(a *Action, d decision) {
 		r.condition = a.Condition.DeepCopy()
 		r.condition.ObservedGeneration = 0 // the Secret does not change with each generation
 	}
-	if a.RecordsLast = r.acceptsStored(); !a.RecordsLast {
+	if !r.acceptsStored() {
 		r.Revision++
 	}
+	// A repair counts before it is made: a rival is not answered again because no memory could be written.
+	a.RecordsLast = r.acceptsStored() && !t.isRepaired(r)
 	m := s.newSecret(RecordsName(t.name), r.encode())
 	if t.memory != nil {
 		data := m.Data

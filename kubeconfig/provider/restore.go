@@ -103,26 +103,30 @@ const (
 func (d *decider) mayRepair() bool {
 	r := &d.records
 	if !r.acceptsStored() {
-		r.Repairs = 0
+		r.Repairs, r.Repaired = 0, ""
 		return true
 	}
-	left := d.repairDelay()
-	if left > 0 {
-		d.events, d.probes, d.after = nil, nil, 0
-		d.say(d.rivalVerdict())
-		d.scheduleAfter(left)
-		return false
+	if !d.target.isRepaired(*r) {
+		if left := d.repairDelay(); left > 0 {
+			d.events, d.probes, d.after = nil, nil, 0
+			d.say(d.rivalVerdict())
+			d.scheduleAfter(left)
+			return false
+		}
+		if d.config.Now.Sub(r.RepairedAt) >= repairReset {
+			r.Repairs = 0
+		}
+		r.Repairs++
+		r.RepairedAt, r.Repaired = d.config.Now.UTC(), d.target.version()
 	}
-	if d.config.Now.Sub(r.RepairedAt) >= repairReset {
-		r.Repairs = 0
-	}
-	r.Repairs++
-	r.RepairedAt = d.config.Now.UTC()
 	if r.Repairs > 1 {
 		d.say(d.rivalVerdict())
 	}
 	return true
 }
+
+// isRepaired reports whether r has counted the repair of the Secret as it is.
+func (t *stored) isRepaired(r records) bool { return r.Repaired != "" && r.Repaired == t.version() }
 
 // repairDelay returns how long the next repair has to wait.
 func (d *decider) repairDelay() time.Duration {

@@ -167,6 +167,38 @@ func TestCrash(t *testing.T) {
 	}
 }
 
+// A repair is counted before it is made, so that a rival is not answered again and again while no
+// memory can be written. One that was counted and not made is made at once.
+func TestRepairCounted(t *testing.T) {
+	inBubble(t, "no memory", func(t *testing.T, w *world) {
+		decorated(w)
+		w.forgetful = true
+		writes := w.writes
+		for range 10 {
+			w.controlPlane()
+			w.do(w.plan())
+			time.Sleep(time.Second)
+		}
+		if n := w.writes - writes; n > 1 {
+			t.Errorf("got %d writes in ten seconds, want 1 at most", n)
+		}
+	})
+	inBubble(t, "crash", func(t *testing.T, w *world) {
+		decorated(w)
+		w.controlPlane()
+		w.crash = true
+		for range 3 {
+			w.do(w.plan())
+		}
+		if w.proxy(proxyA); w.crash {
+			t.Error("the repair was not counted before it was made")
+		}
+		w.controlPlane()
+		w.settle()
+		w.condition(metav1.ConditionFalse, provider.ReasonRivalWriter)
+	})
+}
+
 // older puts the memory where earlier versions had it.
 func (w *world) older() {
 	m := *w.memory()

@@ -91,6 +91,7 @@ type world struct {
 
 	memories   map[string]**corev1.Secret
 	crash      bool // after the next write of a memory
+	forgetful  bool // no memory can be written
 	remembered int  // writes of memories
 	version    int
 	writes     int // of other Secrets
@@ -304,6 +305,12 @@ func (w *world) do(a provider.Action) bool {
 		}
 		*slot = w.stored(m)
 		w.remembered++
+	}
+	if w.forgetful && a.Records != nil {
+		if !a.RecordsLast {
+			return false // no other write follows
+		}
+		remember = func() {}
 	}
 	if a.Records != nil && !a.RecordsLast {
 		if remember(); w.crash {

@@ -373,6 +373,17 @@ type routeWebhook struct {
 // cluster.
 func (m *management) startRouteWebhook(t *testing.T, namespace string) *routeWebhook {
 	t.Helper()
+	h := &routeWebhook{t: t, m: m}
+	var args []string
+	h.address, args = m.webhookFlags(t)
+	h.restart = func() { h.program = m.run(t, append(args, "--namespace", namespace)...) }
+	h.restart()
+	return h
+}
+
+// webhookFlags are those of a program with the webhook, which listens at the address.
+func (m *management) webhookFlags(t *testing.T) (address string, flags []string) {
+	t.Helper()
 	dir := t.TempDir()
 	cert, key := pki.PEM(m.CA.Server("127.0.0.1"))
 	for name, text := range map[string][]byte{"tls.crt": cert, "tls.key": key} {
@@ -381,15 +392,9 @@ func (m *management) startRouteWebhook(t *testing.T, namespace string) *routeWeb
 		}
 	}
 	l := listen(t, m.bed.Network.Client, "127.0.0.1:0")
-	address := l.Addr().String()
 	l.Close()
-	h := &routeWebhook{t: t, m: m, address: address}
-	h.restart = func() {
-		h.program = m.run(t, "--namespace", namespace, "--webhook-listen", address,
-			"--webhook-cert", filepath.Join(dir, "tls.crt"), "--webhook-key", filepath.Join(dir, "tls.key"))
-	}
-	h.restart()
-	return h
+	return l.Addr().String(), []string{"--webhook-listen", l.Addr().String(),
+		"--webhook-cert", filepath.Join(dir, "tls.crt"), "--webhook-key", filepath.Join(dir, "tls.key")}
 }
 
 // serveTLS serves until the test ends.
@@ -408,8 +413,8 @@ func serveTLS(t *testing.T, l net.Listener, h http.Handler, config *tls.Config) 
 }
 
 // register creates the component's configuration. What differs: the address, since
-// Services lead nowhere here, and the namespace, since other tests have Secrets.
-func (h *routeWebhook) register(namespace string) {
+// Services lead nowhere here, and the namespaces, since other tests have Secrets.
+func (h *routeWebhook) register(namespaces ...string) {
 	h.t.Helper()
 	text, err := os.ReadFile("../../examples/deploy/components/route-admission/manifest.yaml")
 	if err != nil {
@@ -427,7 +432,8 @@ func (h *routeWebhook) register(namespace string) {
 	w := &config.Webhooks[0]
 	url := "https://" + h.address + *w.ClientConfig.Service.Path
 	w.ClientConfig = admissionregistrationv1.WebhookClientConfig{URL: &url, CABundle: h.m.CA.CertPEM()}
-	w.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: namespace}}
+	w.NamespaceSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
+		{Key: corev1.LabelMetadataName, Operator: metav1.LabelSelectorOpIn, Values: namespaces}}}
 	h.name = config.Name
 	h.m.create(h.t, &config)
 	h.t.Cleanup(func() {

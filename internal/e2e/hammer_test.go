@@ -52,33 +52,25 @@ type hammering struct {
 
 	clusters []*clusterv1.Cluster
 	owned    map[string]bool // without a control plane: the provider makes the Secret
+	second   map[string]bool // of mode secondary: the provider's Secret is another one
 	counts   map[string]int  // what the test did itself
 	wrote    map[string]bool // versions of Secrets that the test wrote, as Cluster API does
 
 	provider *bed.Running
 
-	mu     sync.Mutex                // guards the fields below
-	direct map[string]string         // versions without a route, and whose they are
-	latest map[string]*corev1.Secret // by namespace and name
-	seen   int                       // versions
+	mu      sync.Mutex                // guards the fields below, and wrote
+	direct  map[string]string         // versions without a route, and whose they are
+	latest  map[string]*corev1.Secret // by namespace and name
+	seen    int                       // versions
+	answers map[string][]time.Time    // when a version without a route was followed by one with it
+	raged   map[string]int            // writes of the rivals
 }
 
 // TestHammer makes the provider's life hard. Its Clusters are never reached directly,
 // unless by a kubeconfig that Cluster API wrote; afterwards each condition says what
 // client-go sees, and nothing is written any more. CAUSEWAY_E2E_SEED repeats a run.
 func TestHammer(t *testing.T) {
-	if os.Getenv("CAUSEWAY_E2E_HAMMER") == "" {
-		t.Skip("takes a minute and a half of a machine of its own: .ci/hammer runs it")
-	}
-	seed := uint64(time.Now().UnixNano())
-	if text := os.Getenv("CAUSEWAY_E2E_SEED"); text != "" {
-		var err error
-		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
-			t.Fatalf("CAUSEWAY_E2E_SEED: %v", err)
-		}
-	}
-	t.Logf("CAUSEWAY_E2E_SEED=%d", seed)
-	h := startHammering(t, seed)
+	h := startHammering(t, hammerSeed(t), func(_ *hammering, i int) birth { return birth{noControlPlane: i%5 == 4} })
 	defer h.wantRoutes()
 	h.startProvider(true)
 	h.settle("the first decoration")
@@ -96,7 +88,25 @@ func TestHammer(t *testing.T) {
 	h.wantRest()
 }
 
-func startHammering(t *testing.T, seed uint64) *hammering {
+// hammerSeed chooses the faults.
+func hammerSeed(t *testing.T) uint64 {
+	t.Helper()
+	if os.Getenv("CAUSEWAY_E2E_HAMMER") == "" {
+		t.Skip("takes minutes of a machine of its own: .ci/hammer runs it")
+	}
+	seed := uint64(time.Now().UnixNano())
+	if text := os.Getenv("CAUSEWAY_E2E_SEED"); text != "" {
+		var err error
+		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
+			t.Fatalf("CAUSEWAY_E2E_SEED: %v", err)
+		}
+	}
+	t.Logf("CAUSEWAY_E2E_SEED=%d", seed)
+	return seed
+}
+
+// startHammering has no provider yet. births says how each Cluster is born.
+func startHammering(t *testing.T, seed uint64, births func(h *hammering, i int) birth) *hammering {
 	t.Helper()
 	b := sharedBed(t)
 	m := &management{bed: b}
@@ -117,7 +127,8 @@ func startHammering(t *testing.T, seed uint64) *hammering {
 	m.config = m.kubeconfig(t, kubeconfig.Credentials{CAKey: m.CA.KeyPEM()})
 	m.deployed = m.deploy(t, "provider", "kubeconfig-provider")
 	h := &hammering{management: m, t: t, rand: rand.New(rand.NewPCG(seed, 0)), dir: t.TempDir(),
-		owned: map[string]bool{}, counts: map[string]int{}, wrote: map[string]bool{}, direct: map[string]string{}, latest: map[string]*corev1.Secret{}}
+		owned: map[string]bool{}, second: map[string]bool{}, counts: map[string]int{}, wrote: map[string]bool{}, direct: map[string]string{}, latest: map[string]*corev1.Secret{},
+		answers: map[string][]time.Time{}, raged: map[string]int{}}
 	ca := pki.NewCA("kubernetes")
 	m.squid.kube = &bed.Kube{CA: ca}
 	h.doors = openHammerDoors(t, b.Network.Client, ca, hammerClusters)
@@ -130,10 +141,15 @@ func startHammering(t *testing.T, seed uint64) *hammering {
 	h.watch()
 	for i := range hammerClusters {
 		ns := []string{flagSpace, moveSpace}[i%2]
-		own := i%5 == 4
-		c := m.bear(t, ns, fmt.Sprintf("c%02d", i), m.squid, birth{endpoint: h.doors.endpoint(i), noControlPlane: own})
+		b := births(h, i)
+		b.endpoint = h.doors.endpoint(i)
+		name := fmt.Sprintf("c%02d", i)
+		h.mu.Lock() // the watch reads them
+		h.owned[name], h.second[name] = b.noControlPlane, b.annotations[provider.AnnotationMode] == string(provider.Secondary)
+		h.mu.Unlock()
+		c := m.bear(t, ns, name, m.squid, b)
 		h.clusters = append(h.clusters, c)
-		if h.owned[c.Name] = own; !own {
+		if !b.noControlPlane {
 			h.createSecret(c)
 		}
 	}

@@ -253,6 +253,7 @@ type hammerDoors struct {
 	ns      *bed.Namespace
 	port    int32
 	proxies []string
+	gateway string // host:port that leads to all of them, as a server in their place
 
 	mu       sync.Mutex      // guards the fields below
 	blocked  map[string]bool // hosts that the proxies don't reach
@@ -270,13 +271,13 @@ func (d *hammerDoors) endpoint(i int) kubeconfig.Endpoint {
 func openHammerDoors(t *testing.T, ns *bed.Namespace, ca *pki.CA, n int) *hammerDoors {
 	t.Helper()
 	d := &hammerDoors{ns: ns, blocked: map[string]bool{}, directly: map[string]int{}}
-	var hosts []string
+	hosts := []string{"kubernetes.default.svc"}
 	for i := range n {
 		hosts = append(hosts, hammerHost(i))
 	}
 	config := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{ca.Server(hosts...)}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: ca.Pool()}
 	direct, routed := listen(t, ns, "0.0.0.0:0"), listen(t, ns, "127.0.0.1:0")
-	d.port = int32(direct.Addr().(*net.TCPAddr).Port)
+	d.port, d.gateway = int32(direct.Addr().(*net.TCPAddr).Port), routed.Addr().String()
 	for l, isDirect := range map[net.Listener]bool{direct: true, routed: false} {
 		serveTLS(t, l, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { d.answer(w, r, isDirect) }), config)
 	}
@@ -344,7 +345,7 @@ func (d *hammerDoors) routed(value []byte) bool {
 			return true
 		}
 	}
-	return false
+	return bytes.Contains(value, []byte("server: https://"+d.gateway))
 }
 
 // ask makes one request by a Secret, as plain client-go does.

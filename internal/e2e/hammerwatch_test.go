@@ -32,7 +32,7 @@ func (h *hammering) watch() {
 		var watching sync.WaitGroup
 		watching.Go(func() {
 			for e := range w.ResultChan() {
-				if s, ok := e.Object.(*corev1.Secret); ok && e.Type != apiwatch.Deleted && strings.HasSuffix(s.Name, "-kubeconfig") {
+				if s, ok := e.Object.(*corev1.Secret); ok && e.Type != apiwatch.Deleted {
 					h.judge(e.Type, s)
 				}
 			}
@@ -50,14 +50,25 @@ func (h *hammering) watch() {
 func (h *hammering) judge(kind apiwatch.EventType, s *corev1.Secret) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	cluster, first := strings.CutSuffix(s.Name, "-kubeconfig")
+	if !first {
+		cluster = strings.TrimSuffix(s.Name, "-proxied")
+	}
+	if cluster == s.Name || first == h.second[cluster] {
+		return
+	}
 	h.seen++
-	h.latest[s.Namespace+"/"+s.Name] = s
+	key, routed := s.Namespace+"/"+s.Name, h.doors.routed(s.Data[kubeconfig.SecretKey])
+	if before := h.latest[key]; before != nil && routed && !h.doors.routed(before.Data[kubeconfig.SecretKey]) {
+		h.answers[key] = append(h.answers[key], time.Now())
+	}
+	h.latest[key] = s
 	// Where there is a control plane, only Cluster API makes the Secret.
-	made := kind == apiwatch.Added && !h.owned[strings.TrimSuffix(s.Name, "-kubeconfig")]
+	made := kind == apiwatch.Added && first && !h.owned[cluster]
 	if made {
 		h.wrote[s.ResourceVersion] = true
 	}
-	if !h.doors.routed(s.Data[kubeconfig.SecretKey]) {
+	if !routed {
 		h.direct[s.ResourceVersion] = fmt.Sprintf("%s %s/%s of %s, manager %q, phase %q", kind, s.Namespace, s.Name,
 			time.Now().Format(time.TimeOnly), s.Annotations[provider.AnnotationManager], s.Annotations[provider.AnnotationPhase])
 	}
@@ -103,7 +114,7 @@ func (h *hammering) settle(what string) {
 	defer cancel()
 	err := bed.Poll(ctx, what, func(context.Context) error {
 		for _, c := range h.clusters {
-			s, err := h.stored(h.t.Context(), c) // the last error tells more than the end of ctx
+			s, err := h.led(h.t.Context(), c) // the last error tells more than the end of ctx
 			if err != nil {
 				return err
 			}
@@ -119,6 +130,14 @@ func (h *hammering) settle(what string) {
 	h.api.setFaults(true)
 }
 
+// led returns the Secret with the route of a Cluster.
+func (h *hammering) led(ctx context.Context, c *clusterv1.Cluster) (*corev1.Secret, error) {
+	if h.second[c.Name] {
+		return h.secret(ctx, c.Namespace, c.Name+"-proxied")
+	}
+	return h.stored(ctx, c)
+}
+
 // wantTruth wants each condition to say what client-go sees.
 func (h *hammering) wantTruth() {
 	h.t.Helper()
@@ -130,7 +149,7 @@ func (h *hammering) wantTruth() {
 		var wrong error
 		up = 0
 		for _, c := range h.clusters {
-			s, err := h.stored(ctx, c)
+			s, err := h.led(ctx, c)
 			if err != nil {
 				return err
 			}
@@ -168,7 +187,7 @@ func (h *hammering) wantRest() {
 			if h.doors.isBlocked(i) {
 				continue // its grace period goes on until it is reached
 			}
-			s, err := h.stored(ctx, c)
+			s, err := h.led(ctx, c)
 			if err != nil || s.Annotations[provider.AnnotationPhase] == string(provider.StateGrace) {
 				return errors.Join(err, fmt.Errorf("%s is in its own", c.Name))
 			}

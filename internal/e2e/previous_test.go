@@ -26,7 +26,7 @@ func TestPreviousVersion(t *testing.T) {
 	previous := previousVersion(t)
 	b := sharedBed(t)
 	v := &versions{programs: buildPrograms(t, b), target: serveVerbs(t, b.Network.API)}
-	v.buildPrevious(previous)
+	buildPrevious(t, previous, filepath.Join(v.dir, "old"), "-race", "./causeway", "./causeway-agent")
 
 	// The state is the previous version's, as when servers are upgraded.
 	oldServer := v.startReplica("old", bed.HubIP, bed.HubWebIP)
@@ -77,15 +77,15 @@ type versions struct {
 }
 
 // buildPrevious builds the programs of a commit.
-func (v *versions) buildPrevious(commit string) {
-	v.t.Helper()
-	source := v.t.TempDir()
+func buildPrevious(t *testing.T, commit, into string, args ...string) {
+	t.Helper()
+	source := t.TempDir()
 	script := `git -C ../.. archive --format=tar "$1" | tar -x -C "$2"`
-	if out, err := exec.CommandContext(v.t.Context(), "bash", "-o", "pipefail", "-c", script, "git", commit, source).CombinedOutput(); err != nil {
-		v.t.Fatalf("%s: %v\n%s", commit, err, out)
+	if out, err := exec.CommandContext(t.Context(), "bash", "-o", "pipefail", "-c", script, "git", commit, source).CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", commit, err, out)
 	}
-	goBuild(v.t, filepath.Join(source, "examples/programs"), filepath.Join(v.dir, "old"), "-race", "./causeway", "./causeway-agent")
-	v.t.Logf("the previous version is %s", commit)
+	goBuild(t, filepath.Join(source, "examples/programs"), into, args...)
+	t.Logf("the previous version is %s", commit)
 }
 
 func (v *versions) program(version, name string) string {

@@ -111,8 +111,8 @@ type enrollment struct {
 
 func (e *enrollment) run(ctx context.Context, cluster string, stdout io.Writer) error {
 	switch {
-	case e.life <= 0:
-		return cli.Mistake("--life must be more than zero, such as 1h")
+	case e.life < time.Second: // a token says its end in seconds
+		return cli.Mistake("--life must be at least 1s, such as 1h")
 	case e.agents < 1 || e.agents > 1000:
 		return cli.Mistake("--agents must be from 1 to 1000")
 	}
@@ -258,12 +258,13 @@ func warnJoins(ctx context.Context, st *state, cluster string, stderr io.Writer)
 
 func payloadCommand() *cobra.Command {
 	var flags *stateFlags
+	var force bool
 	cmd := &cobra.Command{
 		Use:                   "payload CLUSTER NAME <FILE",
 		DisableFlagsInUseLine: true, // they would stand behind <FILE
 		Short:                 "hand the agents of CLUSTER data, such as SSH keys",
 		Long: `Sends the data on standard input, as NAME, to the connected agents of CLUSTER, and to each
-agent that connects later.`,
+agent that connects later. Without data, which wants --force, they lose what they had of NAME.`,
 		Example: "  causeway payload default/prod authorized_keys <id_ed25519.pub",
 		Args:    command.Args,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -271,8 +272,11 @@ agent that connects later.`,
 			if err != nil {
 				return err
 			}
-			if len(data) > maxPayload {
+			switch {
+			case len(data) > maxPayload:
 				return fmt.Errorf("standard input has more than %d bytes", maxPayload)
+			case len(data) == 0 && !force:
+				return fmt.Errorf("standard input is empty: the agents of cluster %q would lose what they have of %q; --force takes it away", args[0], args[1])
 			}
 			st, err := flags.open(cmd.Context())
 			if err != nil {
@@ -290,6 +294,7 @@ agent that connects later.`,
 		},
 	}
 	flags = addStateFlags(cmd.Flags())
+	cmd.Flags().BoolVar(&force, "force", false, "take away what the agents have of NAME, if standard input is empty")
 	return cmd
 }
 

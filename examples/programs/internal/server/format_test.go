@@ -169,7 +169,8 @@ func TestBadCommands(t *testing.T) {
 		{"two clusters", "enroll a b --state DIR --server a:1", `unexpected argument "b"`, true},
 		{"format", "enroll a --state DIR --server a:1 --format xml", "want command, env, manifest, secret or systemd", true},
 		{"no server", "enroll a --state DIR", "--advertise", true},
-		{"bad life", "enroll a --state DIR --server a:1 --life -5m", "--life must be more than zero", true},
+		{"bad life", "enroll a --state DIR --server a:1 --life -5m", "--life must be at least 1s", true},
+		{"a life that is over", "enroll a --state DIR --server a:1 --life 1ns", "--life must be at least 1s", true},
 		{"server's scheme", "enroll a --state DIR --server ftp://u:canary@a:1", "--server: address 1: ", true},
 		{"proxy", "enroll a --state DIR --server a:1 --proxy http://u:canary/@p:1", "--proxy: ", true},
 		{"proxy's scheme", "enroll a --state DIR --server a:1 --proxy canary:p", "--proxy: ", true},
@@ -200,13 +201,14 @@ func TestBadCommands(t *testing.T) {
 		{"revoke without agent", "revoke a --state DIR", "AGENT", true},
 		{"payload without name", "payload a --state DIR", "NAME", true},
 		{"large payload", "payload a b --state DIR", "more than", false},
+		{"no payload", "payload a b --state DIR", "would lose what they have of \"b\"; --force takes it away", false},
 		{"ticket, port 0", "ticket a --state DIR --gateway http://a:0", "--gateway", true},
 		{"ticket, port", "ticket a --state DIR --gateway http://a:99999", "--gateway", true},
 		{"ticket, host", "ticket a --state DIR --gateway http://a_,b:1", "--gateway", true},
 		{"ticket, path", "ticket a --state DIR --gateway http://a:1/x", "--gateway", true},
 		{"ticket, query", "ticket a --state DIR --gateway http://a:1?x=1", "--gateway", true},
 		{"ticket, scheme", "ticket a --state DIR --gateway ftp://a:1", "--gateway", true},
-		{"ticket, life", "ticket a --state DIR --gateway http://a:1 --life 0", "--life must be more than zero", true},
+		{"ticket, life", "ticket a --state DIR --gateway http://a:1 --life 1ms", "--life must be at least 1s", true},
 		{"ticket, server at port 0", "ticket a --state PORT0", "the gateway's URL is unknown", true},
 		{"serve, argument", "server x", `unexpected argument "x"`, true},
 		{"serve, nobody", "--listen=", "no agent can connect", true},
@@ -249,7 +251,11 @@ func TestBadCommands(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 			defer cancel()
 			var stderr strings.Builder
-			err := run(ctx, args, strings.NewReader(strings.Repeat("x", 2<<20)), io.Discard, &stderr)
+			stdin := strings.Repeat("x", 2<<20)
+			if tt.name == "no payload" {
+				stdin = ""
+			}
+			err := run(ctx, args, strings.NewReader(stdin), io.Discard, &stderr)
 			if strings.Contains(stderr.String(), "warning") {
 				t.Errorf("got %q before the refusal, want no warning", &stderr)
 			}

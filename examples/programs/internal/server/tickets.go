@@ -70,8 +70,8 @@ func (f *ticketFlags) issueTicket(ctx context.Context, cluster string, stderr io
 	if err != nil || !slices.Contains([]string{"http", "https", "socks5", "socks5h"}, u.Scheme) || hostport.Check(u.Hostname(), cmp.Or(u.Port(), "443")) != nil || u.User != nil || strings.Trim(u.Path, "/")+u.RawQuery+u.Fragment != "" {
 		return nil, cli.Mistake("--gateway must be http://HOST:PORT, https://HOST:PORT or socks5://HOST:PORT")
 	}
-	if f.life <= 0 {
-		return nil, cli.Mistake("--life must be more than zero, such as 24h")
+	if f.life < time.Second { // a ticket says its end in seconds
+		return nil, cli.Mistake("--life must be at least 1s, such as 24h")
 	}
 	var t tickets
 	if err := loadTickets(ctx, st, &t); err != nil {

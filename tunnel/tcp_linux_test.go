@@ -15,7 +15,7 @@ import (
 const userTimeout, notSentLow = 18, 25
 
 // minUnsent is how much unsent data the kernel takes at first.
-const minUnsent = 128 << 10
+const minUnsent = 16 << 10
 
 func TestTCPOptions(t *testing.T) {
 	check := func(t *testing.T, conn net.Conn) {

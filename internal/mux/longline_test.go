@@ -100,3 +100,37 @@ func (zeros) Read(p []byte) (int, error) {
 	clear(p)
 	return len(p), nil
 }
+
+// A stream that is opened beside a download waits for no more than the line holds, however slow
+// that is: a frame is sent in parts there.
+func TestSlowLineShared(t *testing.T) {
+	for _, rate := range []int{6 << 10, 32 << 10, 128 << 10} {
+		t.Run(fmt.Sprint(rate>>10, " KiB a second"), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				way := linktest.Direction{Delay: 300 * time.Millisecond, Rate: rate, Buffer: 4 << 10}
+				link := linktest.New(linktest.Config{Up: way, Down: way})
+				t.Cleanup(func() { link.Close() })
+				client, server := sessions(t, func(testing.TB) (client, server net.Conn) { return linkedPair(link) }, nil)
+				asks, answers := connect(t, client, server, "")
+				go io.Copy(io.Discard, asks)
+				go answers.Write(make([]byte, 100*rate))
+				time.Sleep(30 * time.Second)
+				for range 3 {
+					began := time.Now()
+					near, far := connect(t, client, server, "?")
+					go io.Copy(far, far)
+					if _, err := io.ReadFull(near, make([]byte, 1)); err != nil {
+						t.Fatal(err)
+					}
+					// Two ways, a part that is being sent and what the line holds, or a frame of 32 KiB.
+					most := max(time.Second, 700*time.Millisecond+time.Duration(12<<10)*time.Second/time.Duration(rate))
+					if took := time.Since(began); took > most {
+						t.Errorf("it took %v, want %v at most", took, most)
+					}
+					near.Close()
+					far.Close()
+				}
+			})
+		})
+	}
+}

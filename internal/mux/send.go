@@ -49,8 +49,12 @@ const (
 
 // slowWrite is how long the write of a batch may take before batches become small.
 // Large batches need fewer system calls. But nothing can overtake a batch, so on a
-// slow carrier an interactive frame would wait for all of it.
-const slowWrite = 5 * time.Millisecond
+// slow carrier an interactive frame would wait for all of it. Below slowRate, in bytes a second, a
+// frame is sent in parts. Batches grow again by a factor of two: the kernel takes the first one at once.
+const (
+	slowWrite = 5 * time.Millisecond
+	slowRate  = 64 << 10
+)
 
 func (q *sender) init(mu *sync.Mutex) {
 	q.writerWake.L, q.mayRead.L = mu, mu
@@ -180,7 +184,6 @@ func (b *batch) smallSpace(n int) []byte {
 func (b *batch) addHeader(h header) { h.put(b.smallSpace(headerSize)) }
 
 func (b *batch) addFrame(f *buffer, h header) {
-	b.payload += int(h.length)
 	h.put(f.data)
 	if f.w <= smallFrame {
 		copy(b.smallSpace(f.w), f.data[:f.w])
@@ -270,7 +273,7 @@ func (s *Session) sendBatchLocked() bool {
 	}
 	s.sentOnlyPings = b.bytes == pings
 	s.carrierInUse = true
-	began := s.now()
+	began, sent := s.now(), b.bytes
 	s.sentAt = began
 	s.mu.Unlock()
 	err := s.writeBatch(b)
@@ -283,8 +286,12 @@ func (s *Session) sendBatchLocked() bool {
 	took := s.now() - began
 	s.mu.Lock()
 	s.carrierInUse = false
-	b.limit = batchSize
-	if took > slowWrite {
+	switch {
+	case took <= slowWrite:
+		b.limit = min(2*b.limit, batchSize)
+	case float64(sent) < slowRate*took.Seconds():
+		b.limit = smallFrame
+	default:
 		b.limit = slowBatchSize
 	}
 	s.queuedBytes -= b.payload
@@ -387,7 +394,9 @@ func (s *Session) takeDataLocked(b *batch, st *Stream) {
 		s.openReady.Signal()
 		h.flags |= flagSYN
 	}
-	if st.nframes > 0 {
+	if st.nframes > 0 && b.limit <= sizes[classGather] && st.frames[0].w > b.limit {
+		s.takePartLocked(b, st, h)
+	} else if st.nframes > 0 {
 		s.takeFrameLocked(b, st, h)
 		h.flags = 0
 		if st.nframes > 0 && st.frames[0].w <= smallFrame {
@@ -407,10 +416,25 @@ func (s *Session) takeDataLocked(b *batch, st *Stream) {
 
 func (s *Session) takeFrameLocked(b *batch, st *Stream, h header) {
 	f := st.popFrameLocked()
-	h.kind, h.length = typeData, uint32(f.w-headerSize)
-	s.bytesOut += uint64(h.length)
-	st.share.sent += int64(h.length)
+	s.countDataLocked(b, st, &h, f.w-headerSize)
 	b.addFrame(f, h)
+}
+
+// takePartLocked adds the beginning of a frame that is larger than the batch.
+func (s *Session) takePartLocked(b *batch, st *Stream, h header) {
+	f, n := st.frames[0], b.limit-headerSize
+	s.countDataLocked(b, st, &h, n)
+	b.addHeader(h)
+	copy(b.smallSpace(n), f.data[headerSize:])
+	copy(f.data[headerSize:], f.data[headerSize+n:f.w])
+	f.w -= n
+}
+
+func (s *Session) countDataLocked(b *batch, st *Stream, h *header, n int) {
+	h.kind, h.length = typeData, uint32(n)
+	b.payload += n
+	s.bytesOut += uint64(n)
+	st.share.sent += int64(n)
 }
 
 // takeEndLocked adds the end of st to the batch, if CloseWrite or Close was called.

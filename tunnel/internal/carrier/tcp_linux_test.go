@@ -13,7 +13,7 @@ import (
 const userTimeout, notSentLow = 18, 25
 
 // minUnsent is what package socket begins with.
-const minUnsent = 128 << 10
+const minUnsent = 16 << 10
 
 func TestUnsentLimitFollowsTheRate(t *testing.T) {
 	a, b := ends(t, tcp())

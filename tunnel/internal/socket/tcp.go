@@ -1,6 +1,7 @@
 package socket
 
 import (
+	"cmp"
 	"net"
 	"time"
 )
@@ -36,12 +37,14 @@ func Tune(conn net.Conn) {
 
 const (
 	// minUnsent and maxUnsent bound how much unsent data a kernel takes.
-	minUnsent = 128 << 10
+	minUnsent = 16 << 10
 	maxUnsent = 4 << 20
 	// unsentTime is what unsent data may take to send.
 	unsentTime = 10 * time.Millisecond
-	// unsentEvery is how many bytes are sent between two looks at the rate.
-	unsentEvery = 4 << 20
+	// firstLook and lastLook are how many bytes are sent before the first look at the rate, and between two
+	// when the connection is no longer new: each takes twice as many as the one before.
+	firstLook = 128 << 10
+	lastLook  = 4 << 20
 )
 
 // UnsentLimit adapts how much unsent data the kernel takes for a TCP connection
@@ -52,6 +55,7 @@ const (
 type UnsentLimit struct {
 	conn  *net.TCPConn // nil: it has no such option
 	limit int          // as it is set; zero: minUnsent
+	look  int          // bytes until the next look; zero: firstLook
 	sent  int          // bytes since
 	since time.Time    // zero at first: the first look finds a slow link
 }
@@ -65,9 +69,10 @@ func NewUnsentLimit(conn net.Conn) UnsentLimit {
 // Wrote counts n bytes that were written.
 func (u *UnsentLimit) Wrote(n int) {
 	u.sent += n
-	if u.conn == nil || u.sent < unsentEvery {
+	if u.conn == nil || u.sent < cmp.Or(u.look, firstLook) {
 		return
 	}
+	u.look = min(2*cmp.Or(u.look, firstLook), lastLook)
 	now := time.Now()
 	if limit := unsentLimitFor(u.sent, now.Sub(u.since)); limit != u.limit {
 		u.limit = limit

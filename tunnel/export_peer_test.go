@@ -144,3 +144,8 @@ func HoldersIn(zone string, zones ...string) (order []string) {
 	}
 	return order
 }
+
+// RevocationsKept is how many the Server remembers.
+func (s *Server) RevocationsKept() int { return len(s.registry.allRevoked()) }
+
+const MaxRevoked = maxRevoked

@@ -2,6 +2,8 @@ package tunnel_test
 
 import (
 	"context"
+	"encoding/binary"
+	"fmt"
 	"io"
 	"net"
 	"runtime"
@@ -76,6 +78,80 @@ func TestPeerFloods(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// A replica that takes no answers is not read any more after few requests: each costs memory until
+// its answer is on its way.
+func TestPeerTakesNoAnswers(t *testing.T) {
+	for name, request := range map[string][]byte{
+		"asks":     rawMessage(kindAsk, uint16(7), []byte(testCluster)),
+		"forwards": rawMessage(66, uint16(7), []byte("no/agent"), uint16(6), []byte("tcp"), uint16(5), []byte("a:1")),
+		"mistakes": rawMessage(99),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBed(t, &tunnel.Server{})
+				c, err := tunnel.ServerCredentials(b.s.Authority)
+				if err != nil {
+					t.Fatal(err)
+				}
+				wire := b.wire()
+				defer wire.Close()
+				carrier, err := tunnel.RawPeerCarrier(t.Context(), wire, c)
+				if err != nil {
+					t.Fatal(err)
+				}
+				open := func(id uint32, first []byte) error {
+					frame := []byte{0, 0, 0, 5} // data, SYN and FIN
+					if id == 1 {
+						frame[3] = 1
+					}
+					frame = binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(frame, id), uint32(len(first)))
+					carrier.SetWriteDeadline(time.Now().Add(time.Second))
+					_, err := carrier.Write(append(frame, first...))
+					return err
+				}
+				if err := open(1, rawPeerHello("b")); err != nil {
+					t.Fatal(err)
+				}
+				n := 0
+				for ; n < 20_000 && open(uint32(2*n+3), request) == nil; n++ {
+				}
+				if n > 10_000 {
+					t.Errorf("%d requests were read whose answers nobody takes", n)
+				}
+			})
+		})
+	}
+}
+
+// A replica that revokes what never was fills no memory here, and what is told of after it counts.
+func TestPeerRevokesWhatNeverWas(t *testing.T) {
+	b := newBed(t, &tunnel.Server{})
+	c, err := tunnel.ServerCredentials(b.s.Authority)
+	if err != nil {
+		t.Fatal(err)
+	}
+	session := b.rawPeer(c)
+	control, err := session.Open(t.Context(), rawPeerHello("b"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	go io.Copy(io.Discard, control)
+	ended := make(chan error, 1)
+	b.agent(&tunnel.Agent{Hooks: tunnel.AgentHooks{Disconnected: func(_ string, err error) { ended <- err }}})
+	for i := range 2 * tunnel.MaxRevoked {
+		if _, err := control.Write(rawMessage(68, uint16(7), fmt.Appendf(nil, "no/c%d", i), uint16(12), []byte("a"))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := control.Write(rawMessage(68, uint16(7), []byte(testCluster), uint16(14), uint64(time.Now().Add(time.Minute).UnixMilli()))); err != nil {
+		t.Fatal(err)
+	}
+	<-ended
+	if n := b.s.RevocationsKept(); n != tunnel.MaxRevoked {
+		t.Errorf("got %d revocations, want %d", n, tunnel.MaxRevoked)
 	}
 }
 

@@ -228,15 +228,24 @@ func (p *inboundPeer) closeUntrusted() {
 	}
 }
 
-// serveStream serves one request of the peer.
+// serveStream serves one request of the peer. It is under way until the carrier takes the answer: a peer
+// may take none.
 func (p *inboundPeer) serveStream(stream *mux.Stream) {
 	defer stream.Close()
 	var far *mux.Stream
 	onOwnStack(func() {
 		rest := p.answerRequest(stream)
+		if rest == nil {
+			stream.CloseSent()
+		}
 		<-p.requests
-		if rest != nil {
-			far = rest()
+		if rest == nil {
+			return
+		}
+		if far = rest(); far == nil { // a refusal
+			p.requests <- struct{}{}
+			stream.CloseSent()
+			<-p.requests
 		}
 		stream.Keep(0)
 	})

@@ -16,7 +16,7 @@ type registry struct {
 	sessions map[*agentSession]bool
 	byAgent  map[Identity][]*agentSession // in the order in which they registered
 	clusters map[string]*cluster
-	revoked  map[Identity]time.Time // since the Server began; without an Agent: all of a cluster
+	revoked  map[Identity]time.Time // since the Server began, maxRevoked at most; without an Agent: all of a cluster
 	sweepAt  int                    // sweepLocked is called when there are so many clusters
 	emptied  time.Time              // when the last session ended; zero: none has, or one is open
 }
@@ -27,6 +27,10 @@ const (
 	maxSessions       = 64   // of one replica of an agent
 	maxSharedSessions = 1024 // of all replicas of an agent together
 )
+
+// maxRevoked is how many revocations are remembered: another replica may name any. Beyond that one is
+// forgotten for each, and the Store knows it.
+const maxRevoked = 16 << 10
 
 // cluster is the record of a cluster that has, or had, an agent.
 type cluster struct {
@@ -94,16 +98,21 @@ func (r *registry) revoke(id Identity, at time.Time) []*agentSession {
 	if r.revoked == nil {
 		r.revoked = map[Identity]time.Time{}
 	}
-	maps.DeleteFunc(r.revoked, r.isOver)
-	over := r.isOver(id, at)
-	if at.After(r.revoked[id]) && !over {
+	over, known := r.isOver(id, at), r.clusters[id.Cluster] != nil
+	if before, ok := r.revoked[id]; at.After(before) && !over {
+		for other := range r.revoked {
+			if ok || len(r.revoked) < maxRevoked {
+				break
+			}
+			delete(r.revoked, other)
+		}
 		r.revoked[id] = at
 	}
 	r.mu.Unlock()
-	if over {
+	switch {
+	case over || !known:
 		return nil
-	}
-	if id.Agent != "" {
+	case id.Agent != "":
 		return r.ofAgent(id)
 	}
 	return r.sessionsWhere(func(sess *agentSession) bool { return sess.id.Cluster == id.Cluster && sess.after.Before(at) })

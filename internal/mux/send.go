@@ -445,6 +445,7 @@ func (s *Session) takeEndLocked(b *batch, st *Stream, flags uint16) {
 	h := header{kind: typeWindow, flags: flags, id: st.id, length: CodeClosed}
 	if st.writeClosed && !st.finSent {
 		st.finSent = true
+		st.writable.Broadcast()
 		h.flags |= flagFIN
 	}
 	abandoned := st.closed && !st.finReceived

@@ -108,6 +108,17 @@ func (st *Stream) Close() error {
 	return nil
 }
 
+// CloseSent is Close, and then waits until the carrier takes what was written, and the end; or until the
+// stream or the session has ended.
+func (st *Stream) CloseSent() {
+	st.Close()
+	st.session.mu.Lock()
+	defer st.session.mu.Unlock()
+	for !st.finSent && !st.removed && st.session.err == nil {
+		st.writable.Wait()
+	}
+}
+
 // Reset aborts the stream and returns at once. Bytes that were not sent yet
 // are lost. The peer gets a [ResetError] with the code after what it has received.
 // Reset after Close drops what is not sent yet.

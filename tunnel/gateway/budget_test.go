@@ -43,6 +43,99 @@ type budgetBed struct {
 	conns    []net.Conn // of all clients
 	asked    int        // by HTTP/1
 	ended    atomic.Int64
+	never    atomic.Int64 // dials to the one that is never connected
+}
+
+func newBudgetBed(t *testing.T, bound int64) (b *budgetBed, end func()) {
+	b = &budgetBed{T: t, shared: budget.Budget{Bytes: bound}, listener: make(pipes)}
+	near, far := net.Pipe()
+	b.session = mux.Client(near, &mux.Config{Budget: &b.shared})
+	agent := mux.Server(far, nil)
+	agent.Serve(func(st *mux.Stream) { go st.Write(make([]byte, 200<<10)) })
+	g := &gateway.Gateway{Dial: b.dial, Budget: &b.shared, Grace: -1, DialTimeout: time.Hour}
+	g.Authenticate = func(_ context.Context, c gateway.Credentials) (gateway.Identity, error) {
+		return gateway.Identity{Name: c.User, Cluster: "a"}, nil
+	}
+	served := make(chan error, 1)
+	go func() { served <- g.ServeConnect(t.Context(), b.listener) }()
+	return b, func() {
+		for _, conn := range b.conns {
+			conn.Close()
+		}
+		synctest.Wait()
+		close(b.listener)
+		g.Close()
+		b.session.Close()
+		agent.Close()
+		<-served
+	}
+}
+
+// echoes returns how long the stream takes for a byte and its echo.
+func (c *budgetClient) echoes(id uint32) time.Duration {
+	began := time.Now()
+	c.WriteData(id, false, []byte("x"))
+	<-c.data
+	return time.Since(began)
+}
+
+// A client that makes dials and leaves them waits with the next ones, on whatever connection. Others don't.
+func TestAbandonedDials(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, end := newBudgetBed(t, 1<<20)
+		defer end()
+		for range 30 {
+			ann := b.client("ann", -1)
+			for range 50 {
+				ann.WriteRSTStream(ann.connect("never", 0), http2.ErrCodeCancel)
+			}
+			synctest.Wait()
+		}
+		if n := b.never.Load(); n < 1000 || n > 1100 {
+			t.Errorf("%d dials were made, want a thousand and few more", n)
+		}
+		bob := b.client("bob", -1)
+		if took := bob.echoes(bob.connect("echo", 0)); took > 0 {
+			t.Errorf("another client has waited %v", took)
+		}
+		time.Sleep(time.Minute)
+		ann := b.client("ann", -1)
+		if took := ann.echoes(ann.connect("echo", 0)); took > 0 {
+			t.Errorf("a minute later it has waited %v", took)
+		}
+	})
+}
+
+// Frames that bring nothing are read slowly in the end. Windows that are opened for what the client gets
+// are not among them.
+func TestIdleFrames(t *testing.T) {
+	for name, write := range map[string]func(c *budgetClient, id uint32){
+		"priority":      func(c *budgetClient, id uint32) { c.WritePriority(id, http2.PriorityParam{}) },
+		"windows":       func(c *budgetClient, id uint32) { c.WriteWindowUpdate(0, 1) },
+		"empty data":    func(c *budgetClient, id uint32) { c.WriteData(id, false, nil) },
+		"unknown":       func(c *budgetClient, id uint32) { c.WriteRawFrame(99, 0, 0, nil) },
+		"ping":          func(c *budgetClient, id uint32) { c.WritePing(true, [8]byte{}) },
+		"continuations": func(c *budgetClient, id uint32) { c.WriteContinuation(c.last*2+1, false, nil) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b, end := newBudgetBed(t, 1<<20)
+				defer end()
+				c := b.client("ann", -1)
+				id := c.connect("echo", 0)
+				if name == "continuations" {
+					c.WriteHeaders(http2.HeadersFrameParam{StreamID: c.last*2 + 1, BlockFragment: []byte{}})
+				}
+				began := time.Now()
+				for range 12_000 {
+					write(c, id)
+				}
+				if took := time.Since(began); took < time.Second || took > 4*time.Second {
+					t.Errorf("12,000 took %v, want two seconds", took)
+				}
+			})
+		})
+	}
 }
 
 // budgetClient is a client by HTTP/2, whose streams never get a larger window.
@@ -148,6 +241,7 @@ func (b *budgetBed) dial(ctx context.Context, r gateway.Request) (net.Conn, erro
 	case "late:1":
 		time.Sleep(time.Millisecond)
 	case "never:1":
+		b.never.Add(1)
 		<-ctx.Done()
 		return nil, ctx.Err()
 	case "answers:1":
@@ -189,17 +283,7 @@ func TestBudget(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				b := &budgetBed{T: t, shared: budget.Budget{Bytes: bound}, listener: make(pipes)}
-				near, far := net.Pipe()
-				b.session = mux.Client(near, &mux.Config{Budget: &b.shared})
-				agent := mux.Server(far, nil)
-				agent.Serve(func(st *mux.Stream) { go st.Write(make([]byte, 200<<10)) })
-				g := &gateway.Gateway{Dial: b.dial, Budget: &b.shared, Grace: -1, DialTimeout: time.Hour}
-				g.Authenticate = func(_ context.Context, c gateway.Credentials) (gateway.Identity, error) {
-					return gateway.Identity{Name: c.User, Cluster: "a"}, nil
-				}
-				served := make(chan error, 1)
-				go func() { served <- g.ServeConnect(t.Context(), b.listener) }()
+				b, end := newBudgetBed(t, bound)
 				modest := b.client("bob", -1)
 				modest.connect("deaf", 20<<10)
 				echo := modest.connect("echo", 0)
@@ -226,15 +310,7 @@ func TestBudget(t *testing.T) {
 				if lost := b.ended.Load(); b.asked > 0 && (lost == 0 || lost > int64(b.asked)/2) {
 					t.Errorf("%d of %d connections were lost, want some", lost, b.asked)
 				}
-				for _, conn := range b.conns {
-					conn.Close()
-				}
-				synctest.Wait()
-				close(b.listener)
-				g.Close()
-				b.session.Close()
-				agent.Close()
-				<-served
+				end()
 				time.Sleep(time.Minute)
 				if held := budget.Held(&b.shared); held != 0 {
 					t.Errorf("%d bytes are left", held)

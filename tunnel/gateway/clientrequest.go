@@ -150,6 +150,7 @@ func (r *clientRequest) countAdmitted(name string) error {
 // dial connects the target. first is what the client has sent for it already; dial
 // returns what of it is still to be written. The error is an *Error around Dial's.
 func (r *clientRequest) dial(ctx context.Context, first []byte) (net.Conn, []byte, error) {
+	stays := ctx // until the client leaves
 	ctx, cancel := context.WithTimeout(ctx, cmp.Or(r.g.DialTimeout, 30*time.Second))
 	defer cancel()
 	began := time.Now()
@@ -157,7 +158,14 @@ func (r *clientRequest) dial(ctx context.Context, first []byte) (net.Conn, []byt
 	if isHandshake(first) {
 		request.early = &early
 	}
-	conn, err := r.g.Dial(ctx, request)
+	var conn net.Conn
+	client := r.holderOf()
+	err := r.g.abandoned.wait(ctx, client)
+	if err == nil {
+		if conn, err = r.g.Dial(ctx, request); stays.Err() != nil {
+			r.g.abandoned.note(client)
+		}
+	}
 	if cause := context.Cause(ctx); err != nil && cause != nil && !errors.Is(err, cause) {
 		err = fmt.Errorf("%w: %w", cause, err)
 	}

@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -94,6 +95,7 @@ type http2Conn struct {
 	framer *http2.Framer
 	wg     sync.WaitGroup // the handlers and the sender
 
+	sent atomic.Int64 // bytes of DATA
 	// writeMu keeps the frames of different goroutines apart. It is held while a
 	// write blocks, and is taken before mu.
 	writeMu sync.Mutex
@@ -145,7 +147,7 @@ func (c *clientConn) serveHTTP2() {
 	h.queued = http2.NewFramer(&h.queue, nil)
 	h.encoder = hpack.NewEncoder(&h.encoded)
 	r := bufio.NewReaderSize(io.MultiReader(bytes.NewReader(c.early), c.conn), 16<<10)
-	h.framer = http2.NewFramer(c.conn, r)
+	h.framer = http2.NewFramer(c.conn, &frameMeter{Reader: r, h: h, idle: idleFrames})
 	h.framer.SetReuseFrames()
 	h.framer.SetMaxReadFrameSize(maxFrame)
 	h.framer.MaxHeaderListSize = uint32(cmp.Or(c.g.MaxHeader, 16<<10))

@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"errors"
+	"io"
 	"slices"
 	"time"
 
@@ -359,4 +360,50 @@ func (h *http2Conn) wakeNextLocked() {
 			return
 		}
 	}
+}
+
+// idleFrames is how many frames a client may send that bring nothing, and idleRate how many more
+// a second, beside one for each KiB that it is sent: its windows have to be opened. Then they are read
+// as slowly as that.
+const (
+	idleFrames = 10_000
+	idleRate   = 1000
+)
+
+// frameMeter is between a connection and the Framer, which reads each frame's header by itself.
+type frameMeter struct {
+	io.Reader
+	h    *http2Conn
+	idle int // frames that are left
+	sent int64
+	at   time.Time
+}
+
+func (m *frameMeter) Read(p []byte) (int, error) {
+	n, err := m.Reader.Read(p)
+	if len(p) == frameHeader && n == frameHeader && bringsNothing(p) {
+		for m.idle--; m.idle <= 0; m.refill() {
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
+	return n, err
+}
+
+func (m *frameMeter) refill() {
+	now, sent := time.Now(), m.h.sent.Load()
+	m.idle = min(m.idle+int(now.Sub(m.at)*idleRate/time.Second)+int((sent-m.sent)>>10), idleFrames)
+	m.at, m.sent = now, sent
+}
+
+const frameHeader = 9 // bytes (RFC 9113, 4.1)
+
+// bringsNothing reports whether a frame with the header is neither a request nor data.
+func bringsNothing(header []byte) bool {
+	switch http2.FrameType(header[3]) {
+	case http2.FrameData, http2.FrameContinuation:
+		return header[0]|header[1]|header[2] == 0
+	case http2.FrameHeaders, http2.FrameRSTStream:
+		return false
+	}
+	return true
 }

@@ -232,6 +232,7 @@ func (s *http2Stream) writeData(p []byte) error {
 		if err != nil {
 			return err
 		}
+		h.sent.Add(int64(len(p)))
 		err = h.framer.WriteData(s.id, false, p)
 	}
 	if err != nil {

@@ -203,3 +203,34 @@ func TestForgets(t *testing.T) {
 		t.Errorf("got %v, want %v", got, want)
 	}
 }
+
+// A Cluster is asked for by its name before each write: a list takes a tenth of a second. Who may
+// only list, lists.
+func TestClusterAsked(t *testing.T) {
+	for name, forbidden := range map[string]bool{"get": false, "list only": true} {
+		t.Run(name, func(t *testing.T) {
+			b := newBed(t)
+			b.setPlan(provider.Plan)
+			var lists atomic.Int32
+			b.SetFault(func(r *http.Request) int {
+				switch {
+				case r.Method != http.MethodGet:
+				case forbidden && strings.HasSuffix(r.URL.Path, "/clusters/one"):
+					return http.StatusForbidden
+				case strings.Contains(r.URL.RawQuery, "metadata.name%3Done") && strings.HasSuffix(r.URL.Path, "/clusters"):
+					lists.Add(1)
+				}
+				return 0
+			})
+			b.drop()
+			annotations := route("p:1")
+			annotations[provider.AnnotationProbe] = "off"
+			b.Set("clusters", cluster("a", "one", annotations))
+			b.run(t)
+			b.Until(t, "the condition", func() bool { return b.reason("one") == provider.ReasonNotProbed })
+			if n := lists.Load(); (n > 0) != forbidden {
+				t.Errorf("got %d lists", n)
+			}
+		})
+	}
+}

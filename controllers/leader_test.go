@@ -87,7 +87,7 @@ func (b *bed) untilAsked() {
 	b.t.Helper()
 	var asked atomic.Int32
 	b.SetFault(func(r *http.Request) int {
-		if r.Method == http.MethodGet && strings.Contains(r.URL.RawQuery, "metadata.name") {
+		if r.Method == http.MethodGet && strings.Contains(r.URL.Path, "/clusters/") {
 			asked.Add(1)
 			b.Touch()
 		}

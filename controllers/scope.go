@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -30,12 +31,24 @@ func checkScope(ctx context.Context, live client.Reader, cached *unstructured.Un
 	return nil
 }
 
-// liveCluster returns the Cluster that the API server has, of the same kind; nil for none.
-// It lists, which a controller that watches may do; the right to get it may be missing.
+// liveCluster returns the Cluster that the API server has, of the same kind; nil for none. Without the
+// right to get it, it lists, which a controller that watches may do. An API server answers a list when
+// its own cache has seen all writes, of other kinds too: that takes up to a tenth of a second.
 func liveCluster(ctx context.Context, live client.Reader, kind *unstructured.Unstructured, name types.NamespacedName) (*unstructured.Unstructured, error) {
+	u := &unstructured.Unstructured{}
+	u.SetGroupVersionKind(kind.GroupVersionKind())
+	err := live.Get(ctx, name, u)
+	switch {
+	case err == nil:
+		return u, nil
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case !apierrors.IsForbidden(err):
+		return nil, writeError("get", clusterKind, name, err)
+	}
 	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(kind.GroupVersionKind())
-	err := live.List(ctx, list, client.InNamespace(name.Namespace), client.MatchingFields{metav1.ObjectNameField: name.Name})
+	err = live.List(ctx, list, client.InNamespace(name.Namespace), client.MatchingFields{metav1.ObjectNameField: name.Name})
 	if err != nil {
 		return nil, writeError("list", clusterKind, name, err)
 	}

@@ -96,7 +96,7 @@ func TestTunnelScope(t *testing.T) {
 	b.labelled("two")
 	asked := map[string]*atomic.Int32{"one": {}, "two": {}}
 	b.SetFault(func(r *http.Request) int {
-		if name, ok := strings.CutPrefix(r.URL.Query().Get("fieldSelector"), "metadata.name="); ok && strings.HasSuffix(r.URL.Path, "/clusters") {
+		if _, name, ok := strings.Cut(r.URL.Path, "/clusters/"); ok && r.Method == http.MethodGet {
 			asked[name].Add(1)
 			b.Touch()
 		}

@@ -50,7 +50,7 @@ var rights = []struct {
 
 var providerRights = []string{
 	"*.infrastructure.cluster.x-k8s.io [] [] [list watch]",
-	"clusters.cluster.x-k8s.io [] [] [list watch]",
+	"clusters.cluster.x-k8s.io [] [] [get list watch]",
 	"clusters.cluster.x-k8s.io/status [] [] [patch]",
 	"events [] [] [create patch]",
 	"namespaces [] [] [list watch]",
@@ -59,7 +59,7 @@ var providerRights = []string{
 }
 
 var propagatorRights = []string{
-	"clusters.cluster.x-k8s.io [] [] [list watch]",
+	"clusters.cluster.x-k8s.io [] [] [get list watch]",
 	"configmaps [] [] [get list watch create update]",
 	"events [] [] [create patch]",
 	"programs.causewayproject.github.io [] [proxy-propagator] [narrow]",

@@ -153,12 +153,13 @@ func validPort(port string) bool {
 // formFault returns what is wrong with an item that was read as a name and was
 // probably meant to be something else, or "".
 func formFault(item string) string {
+	e, split := networkPort(strings.ToLower(item))
 	switch host, _, err := net.SplitHostPort(item); {
 	case strings.ContainsAny(item, " \t\r\n\v\f"):
 		return "white space does not separate items; write a comma"
 	case strings.ContainsAny(item, "|;"):
 		return "only commas separate items"
-	case strings.Contains(item, "/") && strings.Contains(item, ":") && isNetworkPort(item):
+	case split && e.kind == addresses:
 		return "a network cannot have a port; write the network alone"
 	case strings.Contains(item, "/"):
 		return "not a network; write an address, a slash and a length that fits it"
@@ -170,11 +171,6 @@ func formFault(item string) string {
 		return "neither an IPv6 address nor a host and a port"
 	}
 	return ""
-}
-
-func isNetworkPort(item string) bool {
-	e, ok := networkPort(strings.ToLower(item))
-	return ok && e.kind == addresses
 }
 
 // networkPort parses *:port, network:port and [network]:port, which cover nothing for Go.

@@ -2,43 +2,56 @@ package status
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
+	"time"
 
 	"github.com/causewayproject/causeway/tunnel"
 )
 
-// mergeFailures returns the failures of all replicas: one for each cluster and code, the
-// latest first.
-func mergeFailures(fleet []tunnel.ReplicaStatus) (all []tunnel.DialFailures) {
-	type key struct {
-		cluster string
-		code    tunnel.Code
-	}
-	at := map[key]int{}
+// mergeKey is the cluster, or the operation, and the code that failures have in common.
+type mergeKey struct {
+	of   string
+	code tunnel.Code
+}
+
+// mergeLatest returns what the replicas that answer tell: of each key one, the latest, with
+// the counts of all; the latest first. read tells the key, the time and the count of one.
+func mergeLatest[T any](fleet []tunnel.ReplicaStatus, list func(*tunnel.Status) []T, read func(*T) (mergeKey, time.Time, *uint64)) (all []T) {
+	at := map[mergeKey]int{}
 	for i := range fleet {
 		if !fleet[i].Connected && !fleet[i].Self {
 			continue
 		}
-		for _, f := range fleet[i].Status.Failures {
-			k := key{f.Cluster, f.Code}
-			j, ok := at[k]
+		for _, one := range list(&fleet[i].Status) {
+			key, last, count := read(&one)
+			j, ok := at[key]
 			if !ok {
-				at[k] = len(all)
-				all = append(all, f)
+				at[key] = len(all)
+				all = append(all, one)
 				continue
 			}
-			count := all[j].Count + f.Count
-			if f.Last.After(all[j].Last) {
-				all[j] = f
+			_, before, sum := read(&all[j])
+			*sum += *count
+			if last.After(before) {
+				*count = *sum
+				all[j] = one
 			}
-			all[j].Count = count
 		}
 	}
-	slices.SortStableFunc(all, func(a, b tunnel.DialFailures) int {
-		return cmp.Or(b.Last.Compare(a.Last), cmp.Compare(a.Cluster, b.Cluster), cmp.Compare(a.Code, b.Code))
+	slices.SortStableFunc(all, func(a, b T) int {
+		keyA, lastA, _ := read(&a)
+		keyB, lastB, _ := read(&b)
+		return cmp.Or(lastB.Compare(lastA), cmp.Compare(keyA.of, keyB.of), cmp.Compare(keyA.code, keyB.code))
 	})
 	return all
+}
+
+func readFailure(f *tunnel.DialFailures) (mergeKey, time.Time, *uint64) {
+	return mergeKey{f.Cluster, f.Code}, f.Last, &f.Count
+}
+
+func readRefusal(r *tunnel.Refusals) (mergeKey, time.Time, *uint64) {
+	return mergeKey{r.Op, r.Code}, r.Last, &r.Count
 }
 
 // lastFailure returns the last failure that is a trouble of the cluster; nil if there was
@@ -58,98 +71,45 @@ func isTrouble(f *tunnel.DialFailures) bool {
 	return f.Side == tunnel.SideTarget || f.Side == tunnel.SideTunnel
 }
 
-// mergeRefusals returns the refusals of all replicas: one for each operation and code, the
-// latest first.
-func mergeRefusals(fleet []tunnel.ReplicaStatus) (all []tunnel.Refusals) {
-	for i := range fleet {
-		if !fleet[i].Connected && !fleet[i].Self {
-			continue
-		}
-		for _, r := range fleet[i].Status.Refusals {
-			j := slices.IndexFunc(all, func(o tunnel.Refusals) bool { return o.Op == r.Op && o.Code == r.Code })
-			if j < 0 {
-				all = append(all, r)
-				continue
-			}
-			count := all[j].Count + r.Count
-			if r.Last.After(all[j].Last) {
-				all[j] = r
-			}
-			all[j].Count = count
-		}
-	}
-	slices.SortStableFunc(all, func(a, b tunnel.Refusals) int { return b.Last.Compare(a.Last) })
-	return all
-}
-
-// refusalRow shows the refusals of one operation and code.
-type refusalRow struct {
-	Key, What, Text, Remote string
-	Count                   uint64
-	Last, Ago               string
-}
-
 // opTexts say what was refused, for people.
 var opTexts = map[string]string{"connect": "Connection", "enroll": "Enrolment", "renew": "Renewal"}
 
-func (b *fleetRecord) refusalRows() (rows []refusalRow) {
-	for i := range b.refusals {
-		r := &b.refusals[i]
-		rows = append(rows, refusalRow{
-			Key: fmt.Sprint(r.Op, " ", uint32(r.Code)), What: cmp.Or(opTexts[r.Op], r.Op), Text: r.Text, Remote: r.Remote, Count: r.Count,
-			Last: formatTime(r.Last, b.at), Ago: formatBrief(b.at.Sub(r.Last)),
-		})
-	}
-	return rows
-}
+func opText(op string) string { return cmp.Or(opTexts[op], op) }
 
 // sideTexts say where to look, for people.
-var sideTexts = map[tunnel.Side]struct{ word, means, sign, key string }{
-	tunnel.SidePolicy: {"Denied by policy", "a rule of the agent or the server does not allow it: nothing is broken", "⊘", "alone"},
-	tunnel.SideTarget: {"Target", "the agent has tried: the target, its name, or the way to it is in trouble", "!", "failing"},
-	tunnel.SideTunnel: {"Tunnel", "no agent is connected, or its connection was lost", "✕", "down"},
-	tunnel.SideCaller: {"Caller", "the caller gave up, or asked for what is no address", "→", "draining"},
+var sideTexts = map[tunnel.Side]stateText{
+	tunnel.SidePolicy: {"alone", "Denied by policy", "⊘", "a rule of the agent or the server does not allow it: nothing is broken"},
+	tunnel.SideTarget: {"failing", "Target", "!", "the agent has tried: the target, its name, or the way to it is in trouble"},
+	tunnel.SideTunnel: {"down", "Tunnel", "✕", "no agent is connected, or its connection was lost"},
+	tunnel.SideCaller: {"draining", "Caller", "→", "the caller gave up, or asked for what is no address"},
 }
 
-// failureRow shows the failures of a cluster by one code.
-type failureRow struct {
-	Key, Cluster, URL      string
-	Side, Means, Sign, Tag string
-	Text, Target, Caller   string
-	Count                  uint64
-	Last, Ago              string
-}
-
-// failureRows shows the failures of a cluster, or, for an empty name, those of all that
-// there is room for, and how many there are.
-func (b *fleetRecord) failureRows(cluster string) (rows []failureRow, all int) {
-	const room = 5
-	for i := range b.failures {
-		f := &b.failures[i]
-		if cluster != "" && f.Cluster != cluster {
-			continue
-		}
-		if all++; cluster == "" && all > room {
-			continue
-		}
-		side, ok := sideTexts[f.Side]
-		if !ok { // a newer replica says it
-			side = sideTexts[tunnel.SideTunnel]
-		}
-		rows = append(rows, failureRow{
-			Key: fmt.Sprint(f.Cluster, " ", uint32(f.Code)), Cluster: f.Cluster, URL: query{Cluster: f.Cluster}.link(),
-			Side: side.word, Means: side.means, Sign: side.sign, Tag: side.key,
-			Text: f.Text, Target: f.Target, Caller: f.Caller, Count: f.Count,
-			Last: formatTime(f.Last, b.at), Ago: formatBrief(b.at.Sub(f.Last)),
-		})
+func sideText(side tunnel.Side) stateText {
+	if t, ok := sideTexts[side]; ok {
+		return t
 	}
-	return rows, all
+	return sideTexts[tunnel.SideTunnel] // a newer replica says it
+}
+
+// failuresOf returns the failures of a cluster, or, for an empty name, those of all that
+// there is room for, and how many there are.
+func (b *fleetRecord) failuresOf(cluster string) (some []tunnel.DialFailures, all int) {
+	const room = 5
+	if cluster == "" {
+		return b.failures[:min(len(b.failures), room)], len(b.failures)
+	}
+	for i := range b.failures {
+		if b.failures[i].Cluster == cluster {
+			some = append(some, b.failures[i])
+		}
+	}
+	return some, len(some)
 }
 
 // lostRow shows a session that is over.
 type lostRow struct {
-	Key, Agent, Replica, Program, Remote string
-	Since, Ended, Ago, Why               string
+	session
+	Until, Ago, Why string
 }
 
 // lostRows shows who was connected last, the latest first, if nobody is. Sessions that no
@@ -158,22 +118,17 @@ func (b *fleetRecord) lostRows(c *clusterRecord) (rows []lostRow) {
 	if len(c.sessions) > 0 {
 		return nil
 	}
-	add := func(replica string, s *tunnel.SessionInfo, ended, ago, why string) {
-		of := session{SessionInfo: *s}
-		rows = append(rows, lostRow{
-			Key: replica + " " + s.ID, Agent: of.agentText(), Replica: replica, Program: s.Program, Remote: s.Remote,
-			Since: formatTime(s.Since, b.at), Ended: ended, Ago: ago, Why: why,
-		})
-	}
 	slices.SortStableFunc(c.ended, func(x, y endedSession) int { return y.Ended.Compare(x.Ended) })
 	for i := range c.ended {
 		e := &c.ended[i]
-		add(e.replica, &e.SessionInfo, formatTime(e.Ended, b.at), formatBrief(b.at.Sub(e.Ended)), cmp.Or(e.Error, "The agent ended it in order."))
+		rows = append(rows, lostRow{
+			session: session{Holder: e.replica, SessionInfo: e.SessionInfo},
+			Until:   formatTime(e.Ended, b.at), Ago: formatBrief(b.at.Sub(e.Ended)), Why: cmp.Or(e.Error, "The agent ended it in order."),
+		})
 	}
-	for i := range c.seen {
-		s := &c.seen[i]
-		if !slices.ContainsFunc(c.ended, func(e endedSession) bool { return e.replica == s.replica }) {
-			add(s.replica, &s.SessionInfo, formatTime(c.seenAt, b.at)+" or later", "", "The replica can't be asked, or has restarted.")
+	for _, s := range c.seen {
+		if !slices.ContainsFunc(c.ended, func(e endedSession) bool { return e.replica == s.Holder }) {
+			rows = append(rows, lostRow{session: s, Until: formatTime(c.seenAt, b.at) + " or later", Why: "The replica can't be asked, or has restarted."})
 		}
 	}
 	return rows

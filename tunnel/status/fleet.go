@@ -1,17 +1,16 @@
 package status
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
 	"github.com/causewayproject/causeway/tunnel"
 )
 
-const (
-	// keepCluster is how long a cluster is remembered after the last replica has
-	// forgotten it: perhaps only the replica that held it is gone.
-	keepCluster = 24 * time.Hour
-)
+// keepCluster is how long a cluster is remembered after the last replica has
+// forgotten it: perhaps only the replica that held it is gone.
+const keepCluster = 24 * time.Hour
 
 // fleetRecord keeps the last sample of the fleet.
 type fleetRecord struct {
@@ -26,8 +25,25 @@ type fleetRecord struct {
 // replica is a replica at the last sample.
 type replica struct {
 	tunnel.ReplicaStatus // without the clusters
-	clusters             int
-	sessions, streams    int
+	Clusters             int
+	Sessions, Streams    int
+}
+
+// Title is what the page calls the replica.
+func (r *replica) Title() string { return cmp.Or(r.Name, r.Address, "without a name") }
+
+// Link is the URL of its clusters.
+func (r *replica) Link() string { return query{Q: r.Name}.link() }
+
+// State says how well it can be reached.
+func (r *replica) State() stateText {
+	switch {
+	case !r.Connected:
+		return stateText{Key: "down", Word: "Can't be reached", Sign: "✕"}
+	case r.Draining:
+		return stateText{Key: "draining", Word: "Draining", Sign: "→"}
+	}
+	return stateText{Key: "ok", Word: "Answers", Sign: "✓"}
 }
 
 // clusterRecord keeps the last sample of a cluster.
@@ -48,14 +64,14 @@ type clusterRecord struct {
 }
 
 type session struct {
-	replica string
-	// draining: the session, or its replica, takes no new streams.
-	draining bool
+	Holder string // the replica of the server
+	// Leaving: the session, or its replica, takes no new streams.
+	Leaving bool
 	tunnel.SessionInfo
 }
 
-// agentText is the agent's name, with that of its replica.
-func (s *session) agentText() string {
+// AgentText is the agent's name, with that of its replica.
+func (s *session) AgentText() string {
 	if s.Replica == "" {
 		return s.Agent
 	}
@@ -81,7 +97,8 @@ func (b *fleetRecord) addSample(at time.Time, fleet []tunnel.ReplicaStatus) {
 		b.addReplica(&fleet[i])
 	}
 	slices.SortStableFunc(b.replicas, compareReplicas)
-	b.failures, b.refusals = mergeFailures(fleet), mergeRefusals(fleet)
+	b.failures = mergeLatest(fleet, func(s *tunnel.Status) []tunnel.DialFailures { return s.Failures }, readFailure)
+	b.refusals = mergeLatest(fleet, func(s *tunnel.Status) []tunnel.Refusals { return s.Refusals }, readRefusal)
 	b.addFailingClusters()
 	takers := 0
 	for i := range b.replicas {
@@ -131,12 +148,12 @@ func (b *fleetRecord) addCluster(r *replica, status *tunnel.ClusterStatus) {
 	c := b.recordOf(status.Cluster)
 	c.lastSeen, c.known = b.at, true
 	for _, info := range status.Sessions {
-		c.sessions = append(c.sessions, session{replica: r.Name, draining: info.Draining || r.Draining, SessionInfo: info})
-		r.sessions++
-		r.streams += info.Streams
+		c.sessions = append(c.sessions, session{Holder: r.Name, Leaving: info.Draining || r.Draining, SessionInfo: info})
+		r.Sessions++
+		r.Streams += info.Streams
 	}
 	if len(status.Sessions) > 0 {
-		r.clusters++
+		r.Clusters++
 	}
 	if status.Last != nil {
 		c.ended = append(c.ended, endedSession{r.Name, *status.Last})
@@ -177,16 +194,19 @@ func (c *clusterRecord) addFigures() {
 		c.streams += s.Streams
 		c.roundTrip = max(c.roundTrip, s.RoundTrip)
 		c.dials.Dials += s.Recent.Dials
-		c.dials.Failed += s.Recent.Failed - min(s.Recent.Denied, s.Recent.Failed)
+		c.dials.Failed += notDenied(s.Recent)
 		c.dials.Denied += s.Recent.Denied
 	}
 }
 
+// notDenied returns how many dials have failed for another reason than a policy.
+func notDenied(c tunnel.DialCounts) uint64 { return c.Failed - min(c.Denied, c.Failed) }
+
 // lastReplicas are the replicas that held the cluster last.
 func (c *clusterRecord) lastReplicas() (names []string) {
 	for i := range c.seen {
-		if !slices.Contains(names, c.seen[i].replica) {
-			names = append(names, c.seen[i].replica)
+		if !slices.Contains(names, c.seen[i].Holder) {
+			names = append(names, c.seen[i].Holder)
 		}
 	}
 	if len(names) == 0 { // it was gone when somebody first looked

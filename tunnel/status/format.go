@@ -41,7 +41,8 @@ func formatDuration(d time.Duration) string {
 }
 
 // formatBytes uses powers of 1000, and three digits at most.
-func formatBytes(n float64) string {
+func formatBytes(count uint64) string {
+	n := float64(count)
 	units := []string{"B", "kB", "MB", "GB", "TB", "PB", "EB"}
 	i := 0
 	for ; n >= 999.5 && i < len(units)-1; i++ {

@@ -167,7 +167,10 @@ func (h *Handler) askFleet(ctx context.Context) {
 //go:embed page.html page.css page.js icon.svg
 var content embed.FS
 
-var templates = template.Must(template.New("").Funcs(template.FuncMap{"breakable": breakableHTML}).ParseFS(content, "page.html"))
+var templates = template.Must(template.New("").Funcs(template.FuncMap{
+	"breakable": breakableHTML, "bytes": formatBytes, "trip": formatRoundTrip, "notDenied": notDenied, "op": opText, "side": sideText,
+	"clusterLink": func(name string) string { return query{Cluster: name}.link() },
+}).ParseFS(content, "page.html"))
 
 // files are what the page loads, and their kinds.
 var files = map[string]string{

@@ -39,7 +39,7 @@ func parseQuery(v url.Values) query {
 
 func stateOf(key string) (state, bool) {
 	for s := range states {
-		if stateTexts[s].key == key {
+		if stateTexts[s].Key == key {
 			return s, true
 		}
 	}
@@ -91,10 +91,10 @@ func (c *clusterRecord) matchesWords(words []string) bool {
 	var text strings.Builder
 	add := func(s string) { text.WriteString(strings.ToLower(s) + "\n") }
 	add(c.name)
-	add(stateTexts[c.state].word)
+	add(stateTexts[c.state].Word)
 	for i := range c.seen { // now, or when it was last held
-		add(c.seen[i].replica)
-		add(c.seen[i].agentText())
+		add(c.seen[i].Holder)
+		add(c.seen[i].AgentText())
 		add(c.seen[i].Remote)
 	}
 	for _, e := range c.errors {

@@ -19,9 +19,11 @@ const (
 	states
 )
 
-// stateTexts holds, for each state, its key in URLs, a word, a sign that needs no
-// colour, and what it means.
-var stateTexts = [states]struct{ key, word, sign, means string }{
+// stateText shows a state: its key in URLs, a word, a sign that needs no colour, and what
+// it means.
+type stateText struct{ Key, Word, Sign, Means string }
+
+var stateTexts = [states]stateText{
 	healthy:     {"ok", "OK", "✓", "at least two replicas hold it, or there is only one"},
 	oneReplica:  {"alone", "One replica", "1", "only one of several replicas holds it: it is lost while that one restarts"},
 	dialsFail:   {"failing", "Dials fail", "!", "5% of the dials of the last minutes failed, or more, without those that the agent's policy denied"},
@@ -36,8 +38,8 @@ func (s state) isReachable() bool { return s < draining }
 func (b *fleetRecord) classify(c *clusterRecord, takers int) state {
 	homes := map[string]bool{}
 	for i := range c.sessions {
-		if !c.sessions[i].draining {
-			homes[c.sessions[i].replica] = true
+		if !c.sessions[i].Leaving {
+			homes[c.sessions[i].Holder] = true
 		}
 	}
 	switch {
@@ -67,8 +69,8 @@ func (b *fleetRecord) problemText(c *clusterRecord) string {
 		}
 		return text
 	case oneReplica:
-		i := slices.IndexFunc(c.sessions, func(s session) bool { return !s.draining })
-		return "Only " + c.sessions[i].replica + " holds it: it is lost while that replica restarts."
+		i := slices.IndexFunc(c.sessions, func(s session) bool { return !s.Leaving })
+		return "Only " + c.sessions[i].Holder + " holds it: it is lost while that replica restarts."
 	}
 	return ""
 }
@@ -140,19 +142,19 @@ func (b *fleetRecord) headlineNotes(others []string) (notes []headlineNote, key 
 	for _, r := range b.replicas {
 		switch {
 		case !r.Connected:
-			silent = append(silent, replicaName(r.Name, r.Address))
+			silent = append(silent, r.Title())
 		case r.Draining:
-			leaving = append(leaving, replicaName(r.Name, r.Address))
+			leaving = append(leaving, r.Title())
 		}
 	}
-	key = stateTexts[healthy].key
+	key = stateTexts[healthy].Key
 	add := func(of state, url, format string, args ...any) {
-		notes = append(notes, headlineNote{stateTexts[of].sign, fmt.Sprintf(format, args...), url})
-		if key == stateTexts[healthy].key {
-			key = stateTexts[of].key
+		notes = append(notes, headlineNote{stateTexts[of].Sign, fmt.Sprintf(format, args...), url})
+		if key == stateTexts[healthy].Key {
+			key = stateTexts[of].Key
 		}
 	}
-	counts := b.stateCounts()
+	_, counts := b.findClusters(query{})
 	clusters := func(of state, one, more string) {
 		if n := counts[of]; n == 1 {
 			add(of, stateLink(of), "1 of %s %s", formatCount(len(b.clusters), "cluster"), one+b.clusterNames(of, n))
@@ -183,7 +185,7 @@ func (b *fleetRecord) headlineNotes(others []string) (notes []headlineNote, key 
 }
 
 // stateLink is the URL of the clusters of a state.
-func stateLink(s state) string { return query{State: stateTexts[s].key}.link() + "#clusters" }
+func stateLink(s state) string { return query{State: stateTexts[s].Key}.link() + "#clusters" }
 
 // clusterNames ends a sentence with the names of a state's clusters, if they are
 // few.
@@ -191,7 +193,7 @@ func (b *fleetRecord) clusterNames(s state, n int) string {
 	if n > maxNamed {
 		return "."
 	}
-	found, _ := b.findClusters(query{State: stateTexts[s].key})
+	found, _ := b.findClusters(query{State: stateTexts[s].Key})
 	names := make([]string, len(found))
 	for i, c := range found {
 		names[i] = c.name
@@ -212,13 +214,4 @@ func replicaNames(names []string) string {
 	default:
 		return fmt.Sprintf("%d replicas", n)
 	}
-}
-
-func replicaName(name, address string) string { return cmp.Or(name, address, "without a name") }
-
-func (b *fleetRecord) stateCounts() (counts [states]int) {
-	for _, c := range b.clusters {
-		counts[c.state]++
-	}
-	return counts
 }

@@ -37,6 +37,7 @@ type serverEvents struct {
 func (m *Server) setup() *serverEvents {
 	m.once.Do(func() {
 		v := &m.vectors
+		m.traffic.sessions, m.traffic.clusters = map[string]*counts{}, map[string]*clusterCounts{}
 		m.events = &serverEvents{
 			opened:   v.Counter(sessionsOpened),
 			closed:   v.Counter(sessionsClosed, codeOK),

@@ -150,7 +150,7 @@ func (c *counts) grown(s tunnel.SessionInfo) (d counts) {
 }
 
 // traffic sums up the counters of a Server's sessions, which end with the sessions, into
-// counters that never go back. The zero traffic is empty.
+// counters that never go back.
 type traffic struct {
 	mu       sync.Mutex         // guards the fields below
 	sessions map[string]*counts // by ID, as last seen, between the two hooks
@@ -166,9 +166,6 @@ type clusterCounts struct {
 func (t *traffic) clusterLocked(name string) *clusterCounts {
 	c := t.clusters[name]
 	if c == nil {
-		if t.clusters == nil {
-			t.clusters = map[string]*clusterCounts{}
-		}
 		c = &clusterCounts{}
 		t.clusters[name] = c
 	}
@@ -178,9 +175,6 @@ func (t *traffic) clusterLocked(name string) *clusterCounts {
 func (t *traffic) begin(s tunnel.SessionInfo) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.sessions == nil {
-		t.sessions = map[string]*counts{}
-	}
 	t.sessions[s.ID] = &counts{}
 	c := t.clusterLocked(s.Cluster)
 	c.opened++

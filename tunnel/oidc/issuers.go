@@ -91,7 +91,7 @@ func (s *Issuers) clock() time.Time {
 // Register adds a cluster, or replaces its Registration. The error names the field that
 // is wrong. Fields with slices must not change afterwards.
 func (s *Issuers) Register(r Registration) error {
-	i := &issuer{Registration: r}
+	i := &issuer{Registration: r, used: map[string]usedToken{}}
 	switch {
 	case r.Cluster == "":
 		return errors.New("oidc: registration: field Cluster is required")
@@ -268,8 +268,5 @@ func (i *issuer) holderOf(id string, now time.Time) (string, error) {
 func (i *issuer) remember(id string, used usedToken) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if i.used == nil {
-		i.used = map[string]usedToken{}
-	}
 	i.used[id] = used
 }

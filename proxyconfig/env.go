@@ -1,6 +1,8 @@
 package proxyconfig
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/causewayproject/causeway/internal/quote"
@@ -26,16 +28,15 @@ var fieldNames = map[string]string{httpProxy: "HTTPProxy", httpsProxy: "HTTPSPro
 func (c Config) Env() []Var {
 	var vars []Var
 	for _, v := range c.upperCaseVars() {
-		if v.Value != "" {
-			vars = append(vars, v, Var{Name: lower[v.Name], Value: v.Value})
-		}
+		vars = append(vars, v, Var{Name: lower[v.Name], Value: v.Value})
 	}
 	return vars
 }
 
-// upperCaseVars is all variables in upper case, set or not.
+// upperCaseVars are the variables in upper case that are set.
 func (c Config) upperCaseVars() []Var {
-	return []Var{{httpProxy, c.HTTPProxy}, {httpsProxy, c.HTTPSProxy}, {noProxy, c.NoProxy}}
+	all := []Var{{httpProxy, c.HTTPProxy}, {httpsProxy, c.HTTPSProxy}, {noProxy, c.NoProxy}}
+	return slices.DeleteFunc(all, func(v Var) bool { return v.Value == "" })
 }
 
 var lower = map[string]string{httpProxy: "http_proxy", httpsProxy: "https_proxy", noProxy: "no_proxy"}
@@ -66,22 +67,26 @@ func (c Config) EnvVars() []corev1.EnvVar {
 func (c Config) EnvVarsFrom(secret string, plainList bool) []corev1.EnvVar {
 	var vars []corev1.EnvVar
 	for _, v := range c.upperCaseVars() {
-		if v.Value == "" {
-			continue
+		e := corev1.EnvVar{Name: v.Name, Value: v.Value}
+		if v.Name != noProxy || !plainList {
+			e = secretVar(v.Name, secret)
 		}
-		e := corev1.EnvVar{Name: v.Name}
-		if v.Name == noProxy && plainList {
-			e.Value = v.Value
-		} else {
-			e.ValueFrom = &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{
-				LocalObjectReference: corev1.LocalObjectReference{Name: secret}, Key: v.Name,
-			}}
-		}
-		l := *e.DeepCopy()
-		l.Name = lower[v.Name]
-		vars = append(vars, e, l)
+		vars = append(vars, bothCases(e)...)
 	}
 	return vars
+}
+
+// secretVar returns a variable whose value is in a Secret, by its name.
+func secretVar(name, secret string) corev1.EnvVar {
+	key := &corev1.SecretKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: secret}, Key: name}
+	return corev1.EnvVar{Name: name, ValueFrom: &corev1.EnvVarSource{SecretKeyRef: key}}
+}
+
+// bothCases returns a variable in upper and in lower case.
+func bothCases(v corev1.EnvVar) []corev1.EnvVar {
+	l := *v.DeepCopy()
+	l.Name = lower[v.Name]
+	return []corev1.EnvVar{v, l}
 }
 
 // EnvSecretData returns the data of the Secret that [Config.EnvVarsFrom] refers
@@ -89,9 +94,7 @@ func (c Config) EnvVarsFrom(secret string, plainList bool) []corev1.EnvVar {
 func (c Config) EnvSecretData() map[string][]byte {
 	data := map[string][]byte{}
 	for _, v := range c.upperCaseVars() {
-		if v.Value != "" {
-			data[v.Name] = []byte(v.Value)
-		}
+		data[v.Name] = []byte(v.Value)
 	}
 	return data
 }

@@ -69,19 +69,15 @@ func NewInjector(opts Options) (*Injector, error) {
 		return nil, err
 	}
 	i := &Injector{scope: s}
-	for _, p := range []struct{ field, key, value string }{
-		{"Config.HTTPProxy", httpProxy, opts.Config.HTTPProxy},
-		{"Config.HTTPSProxy", httpsProxy, opts.Config.HTTPSProxy},
-	} {
+	for _, v := range opts.Config.upperCaseVars() {
 		switch {
-		case p.value == "":
-		case opts.Plain || !strings.Contains(p.value, "@"):
-			i.proxies = append(i.proxies, bothCases(corev1.EnvVar{Name: p.key, Value: quote.Container(p.value)})...)
+		case v.Name == noProxy:
+		case opts.Plain || !strings.Contains(v.Value, "@"):
+			i.proxies = append(i.proxies, bothCases(corev1.EnvVar{Name: v.Name, Value: quote.Container(v.Value)})...)
 		case opts.Secret == "":
-			return nil, fieldErrorf(p.field, "it has user or password: these take a Secret's name, or Plain")
+			return nil, fieldErrorf("Config."+fieldNames[v.Name], "it has user or password: these take a Secret's name, or Plain")
 		default:
-			key := &corev1.SecretKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: opts.Secret}, Key: p.key}
-			i.proxies = append(i.proxies, bothCases(corev1.EnvVar{Name: p.key, ValueFrom: &corev1.EnvVarSource{SecretKeyRef: key}})...)
+			i.proxies = append(i.proxies, bothCases(secretVar(v.Name, opts.Secret))...)
 		}
 	}
 	if list := opts.noProxy(); list != "" {
@@ -123,12 +119,6 @@ func (o *Options) noProxy() string {
 		return list
 	}
 	return strings.TrimRight(list, ", ") + "," + apiServer
-}
-
-func bothCases(v corev1.EnvVar) []corev1.EnvVar {
-	l := v
-	l.Name = lower[v.Name]
-	return []corev1.EnvVar{v, l}
 }
 
 // proxyNames are variables that name a proxy, in lower case.

@@ -146,17 +146,10 @@ func (v values) allPlaces() (all []place, err error) {
 	all = append(all, place{0, "http_proxy", v.HTTPProxy}, place{1, "https_proxy", v.HTTPSProxy}, place{2, "no_proxy", v.NoProxy})
 	for _, e := range v.Env {
 		for i, name := range []string{httpProxy, httpsProxy, noProxy} {
-			if e.Name == name || e.Name == lower[name] {
-				all = append(all, place{i, "env " + e.Name, plainValue(e)})
+			if e.ValueFrom == nil && (e.Name == name || e.Name == lower[name]) {
+				all = append(all, place{i, "env " + e.Name, e.Value})
 			}
 		}
 	}
 	return all, nil
-}
-
-func plainValue(e corev1.EnvVar) string {
-	if e.ValueFrom != nil {
-		return ""
-	}
-	return e.Value
 }

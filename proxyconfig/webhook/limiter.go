@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -270,12 +271,7 @@ func (b *byteBudget) give(c *client) {
 	}
 	b.free += c.bytes
 	c.bytes = 0
-	for i := range b.clients {
-		if b.clients[i] == c {
-			b.clients = append(b.clients[:i], b.clients[i+1:]...)
-			break
-		}
-	}
+	b.clients = slices.DeleteFunc(b.clients, func(other *client) bool { return other == c })
 	if b.freed != nil {
 		close(b.freed)
 		b.freed = nil

@@ -94,8 +94,7 @@ func answerReview(r *http.Request, review ReviewFunc) ([]byte, error) {
 		return nil, err
 	}
 	if len(patch) > 0 {
-		kind := admissionv1.PatchTypeJSONPatch
-		response.PatchType = &kind
+		response.PatchType = new(admissionv1.PatchTypeJSONPatch)
 		if response.Patch, err = json.Marshal(patch); err != nil {
 			return nil, err
 		}
@@ -226,8 +225,7 @@ func (h *Handler) optionalUntilThere(namespace string, vars []corev1.EnvVar) []c
 	for n := range vars {
 		if from := vars[n].ValueFrom; from != nil && !h.opts.HasSecret(namespace, from.SecretKeyRef.Name, from.SecretKeyRef.Key) {
 			vars[n] = *vars[n].DeepCopy()
-			yes := true
-			vars[n].ValueFrom.SecretKeyRef.Optional = &yes
+			vars[n].ValueFrom.SecretKeyRef.Optional = new(true)
 		}
 	}
 	return vars

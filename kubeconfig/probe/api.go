@@ -68,10 +68,9 @@ func (a *apiAnswer) isOf(server *url.URL) bool {
 }
 
 // errNoCredentials is the error of a plugin: nothing was sent.
-type errNoCredentials struct{ err error }
+type errNoCredentials struct{ error }
 
-func (e *errNoCredentials) Error() string { return e.err.Error() }
-func (e *errNoCredentials) Unwrap() error { return e.err }
+func (e *errNoCredentials) Unwrap() error { return e.error }
 
 // queryAPI asks for our user name, whether the API server is ready, and its version.
 func (p *probing) queryAPI(ctx context.Context) bool {
@@ -205,7 +204,7 @@ func (p *probing) addAuthStep(took time.Duration, a *apiAnswer, err error, ask f
 		if timedOut(err) {
 			return p.fail(PhaseAuth, took, p.user.pluginHangs(), err)
 		}
-		return p.fail(PhaseAuth, took, p.user.pluginFails(none.err), err)
+		return p.fail(PhaseAuth, took, p.user.pluginFails(none.error), err)
 	case err != nil:
 		return p.fail(PhaseAuth, took, p.requestFinding(err), err)
 	case a.status == http.StatusUnauthorized && !a.page:

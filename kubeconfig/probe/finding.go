@@ -12,6 +12,7 @@ import (
 	"syscall"
 
 	"github.com/causewayproject/causeway/dialer"
+	"github.com/causewayproject/causeway/internal/ended"
 	"github.com/causewayproject/causeway/kubeconfig/internal/route"
 )
 
@@ -25,8 +26,7 @@ type finding struct {
 const maxText = 600
 
 func timedOut(err error) bool {
-	var t interface{ Timeout() bool }
-	return errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) || errors.As(err, &t) && t.Timeout()
+	return errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) || ended.TimedOut(err)
 }
 
 func canceledFinding(err error) (finding, bool) {

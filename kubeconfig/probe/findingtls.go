@@ -2,6 +2,7 @@ package probe
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -34,10 +35,7 @@ func handshakeDetail(s tls.ConnectionState, insecure bool) string {
 }
 
 func issuerName(cert *x509.Certificate) string {
-	if cert.Issuer.CommonName != "" {
-		return cert.Issuer.CommonName
-	}
-	return cert.Issuer.String()
+	return cmp.Or(cert.Issuer.CommonName, cert.Issuer.String())
 }
 
 // tlsFinding explains why the handshake with the API server failed.

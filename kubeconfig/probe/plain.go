@@ -47,9 +47,10 @@ func runPlain(ctx context.Context, config *clientcmdapi.Config) Report {
 	p := newProbing(r, credentials, r.Dialer.DialContext)
 	defer p.close()
 	p.transport = p.clientGoTransport(proxy, credentials.TLS)
-	asked, stop := context.WithTimeout(ctx, remainingShare(ctx))
+	deadline, _ := ctx.Deadline()
+	asked, stop := context.WithTimeout(ctx, time.Until(deadline)*3/4) // the rest is for naming the phase
 	defer stop()
-	if p.checkConfig(asked) && p.checkPlugin(asked) && p.queryAPI(asked) {
+	if p.checkConfig() && p.checkPlugin(asked) && p.queryAPI(asked) {
 		return p.report
 	}
 	failed := p.report.Failed()
@@ -62,27 +63,19 @@ func runPlain(ctx context.Context, config *clientcmdapi.Config) Report {
 	}
 	phases := newProbing(r, credentials, r.Dialer.DialContext)
 	defer phases.close()
-	if phases.checkConfig(ctx) && phases.checkConnection(ctx) {
+	if phases.checkConfig() && phases.checkConnection(ctx) {
 		if proxy != nil && proxy.User != nil {
 			password, _ := proxy.User.Password()
 			failed.Cause = mask.Text(failed.Cause, true, mask.Login(proxy.User.Username(), password))
 		}
 		phases.report.Steps = append(phases.report.Steps, *failed)
-	} else if last := phases.report.Failed(); last.Phase == PhaseProxyTLS || last.Phase == PhaseConnect && alerted(last.Err) {
-		last.Advice = advicePlainTLS
+	} else {
+		last := phases.report.Failed()
+		if _, alerted := alertOf(last.Err); last.Phase == PhaseProxyTLS || last.Phase == PhaseConnect && alerted {
+			last.Advice = advicePlainTLS
+		}
 	}
 	return phases.report
-}
-
-func alerted(err error) bool {
-	_, ok := alertOf(err)
-	return ok
-}
-
-// remainingShare is how long the requests may take. The rest is for naming the phase.
-func remainingShare(ctx context.Context) time.Duration {
-	deadline, _ := ctx.Deadline()
-	return time.Until(deadline) * 3 / 4
 }
 
 // plainConfig returns config without our extension, and with the proxy that client-go

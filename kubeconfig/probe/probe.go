@@ -207,7 +207,7 @@ func RunRoute(ctx context.Context, r *route.Route, credentials *route.Credential
 	defer cancel()
 	p := newProbing(r, credentials, dial)
 	defer p.close()
-	p.run(ctx)
+	_ = p.checkConfig() && p.checkPlugin(ctx) && p.checkConnection(ctx) && p.queryAPI(ctx) // as long as none fails
 	return p.report
 }
 

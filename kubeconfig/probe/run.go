@@ -69,15 +69,6 @@ func newProbing(r *route.Route, credentials *route.Credentials, dial route.DialF
 	return p
 }
 
-// run goes from phase to phase as long as none fails.
-func (p *probing) run(ctx context.Context) {
-	for _, phase := range []func(context.Context) bool{p.checkConfig, p.checkPlugin, p.checkConnection, p.queryAPI} {
-		if !phase(ctx) {
-			return
-		}
-	}
-}
-
 func (p *probing) add(s Step) bool {
 	s.Detail, s.Cause, s.Advice = printable.Text(s.Detail, maxText), printable.Text(s.Cause, maxText), printable.Text(s.Advice, maxText)
 	p.report.Steps = append(p.report.Steps, s)
@@ -90,7 +81,7 @@ func (p *probing) fail(phase Phase, took time.Duration, f finding, err error) bo
 }
 
 // checkConfig looks at what shows without a connection.
-func (p *probing) checkConfig(context.Context) bool {
+func (p *probing) checkConfig() bool {
 	began := time.Now()
 	if p.user.broken {
 		return p.fail(PhaseConfig, time.Since(began), finding{errBrokenToken.Error(), "Write the token into the kubeconfig (or its tokenFile) as one line."}, errBrokenToken)

@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"cmp"
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/json"
@@ -128,10 +129,7 @@ func (u userFacts) pluginFails(err error) finding {
 
 // nameOf is a certificate's, or that of its authority.
 func nameOf(cert *x509.Certificate) string {
-	if cert.Subject.CommonName != "" {
-		return cert.Subject.CommonName
-	}
-	return cert.Subject.String()
+	return cmp.Or(cert.Subject.CommonName, cert.Subject.String())
 }
 
 func formatDay(t time.Time) string    { return t.UTC().Format(time.DateOnly) }

@@ -39,19 +39,6 @@ var _ tunnel.CredentialStore = (*secretStore)(nil)
 // as it came.
 type secretObject map[string]json.RawMessage
 
-func (o secretObject) data() (map[string][]byte, error) {
-	var data map[string][]byte
-	if text, ok := o["data"]; ok {
-		if err := json.Unmarshal(text, &data); err != nil {
-			return nil, errors.New("the answer of the API server is not a Secret")
-		}
-	}
-	if data == nil {
-		data = map[string][]byte{}
-	}
-	return data, nil
-}
-
 // Load implements [tunnel.CredentialStore].
 func (s *secretStore) Load(ctx context.Context) (*tunnel.Credentials, error) {
 	_, data, err := s.read(ctx)
@@ -122,12 +109,14 @@ func (s *secretStore) read(ctx context.Context) (secretObject, map[string][]byte
 	if err != nil {
 		return nil, nil, err
 	}
-	var object secretObject
-	if err := json.Unmarshal(answer, &object); err != nil {
+	object, data := secretObject{"data": []byte("null")}, map[string][]byte{}
+	if json.Unmarshal(answer, &object) != nil || json.Unmarshal(object["data"], &data) != nil {
 		return nil, nil, errors.New("the answer of the API server is not a Secret")
 	}
-	data, err := object.data()
-	return object, data, err
+	if data == nil {
+		data = map[string][]byte{}
+	}
+	return object, data, nil
 }
 
 func (s *secretStore) path() (string, error) {

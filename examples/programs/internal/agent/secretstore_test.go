@@ -130,15 +130,11 @@ func (s *secretServer) saved() string {
 	if err != nil {
 		s.t.Error(err)
 	}
-	var object secretObject
+	var object struct{ Data map[string][]byte }
 	if err := json.Unmarshal(text, &object); err != nil {
 		s.t.Error(err)
 	}
-	data, err := object.data()
-	if err != nil {
-		s.t.Error(err)
-	}
-	return string(data[credentialsKey])
+	return string(object.Data[credentialsKey])
 }
 
 // newCredentials returns those of an agent that has not enrolled.

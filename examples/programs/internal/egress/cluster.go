@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -53,19 +52,11 @@ func newCluster(file, local string) (*cluster, error) {
 
 // get reads an object, or a list. The error has the API server's words if there are some.
 func (c *cluster) get(ctx context.Context, path string, into any) error {
-	text, err := c.CoreV1().RESTClient().Get().AbsPath(path).SetHeader("Accept", "application/json").DoRaw(ctx)
-	if err == nil {
-		return json.Unmarshal(text, into)
+	text, err := c.CoreV1().RESTClient().Get().AbsPath(path).SetHeader("Accept", "application/json").Do(ctx).Raw()
+	if err != nil {
+		return err
 	}
-	return answerError(text, err)
-}
-
-func answerError(body []byte, err error) error {
-	var status metav1.Status
-	if err != nil && json.Unmarshal(body, &status) == nil && status.Message != "" {
-		return errors.New(status.Message)
-	}
-	return err
+	return json.Unmarshal(text, into)
 }
 
 // A target is an address that kube-apiserver connects to.
@@ -147,7 +138,7 @@ func (c *cluster) addPods(ctx context.Context, s *survey) error {
 		o := &corev1.PodLogOptions{Container: pod.Spec.Containers[0].Name, TailLines: new(int64(1))}
 		t := target{kindLogs, pod.Namespace + "/" + pod.Name, s.targets[node].address}
 		s.requests = append(s.requests, request{t, func(ctx context.Context) error {
-			return answerError(c.CoreV1().Pods(pod.Namespace).GetLogs(pod.Name, o).DoRaw(ctx))
+			return c.CoreV1().Pods(pod.Namespace).GetLogs(pod.Name, o).Do(ctx).Error()
 		}})
 	}
 	if len(s.requests) == 0 {

@@ -289,19 +289,15 @@ func (r *report) write(w io.Writer) {
 
 func (r result) text() string {
 	if r.Error != "" {
-		return shorten(r.Error)
+		return errorText(errors.New(r.Error))
 	}
 	return "ok " + r.Took.Round(time.Millisecond/10).String()
 }
 
+// errorText keeps an error on its line of a table; PROBLEM lines have the whole.
 func errorText(err error) string {
 	if err == nil {
 		return "ok"
 	}
-	return shorten(err.Error())
-}
-
-// shorten keeps a text on its line of a table; PROBLEM lines have the whole.
-func shorten(text string) string {
-	return "FAILS: " + printable.Text(strings.Join(strings.Fields(text), " "), 60)
+	return "FAILS: " + printable.Text(strings.Join(strings.Fields(err.Error()), " "), 60)
 }

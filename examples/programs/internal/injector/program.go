@@ -157,10 +157,9 @@ func (p *program) follow(ctx context.Context, client *rest.Config, r *controller
 }
 
 func (p *program) newManager(ctx context.Context, client *rest.Config, r *controllers.PodSecretReconciler) (manager.Manager, error) {
-	again := true // in one process, as tests do
 	mgr, err := manager.New(client, manager.Options{
 		Logger: logr.FromSlogHandler(p.log.Handler()), Metrics: metricsserver.Options{BindAddress: "0"},
-		Controller: config.Controller{SkipNameValidation: &again},
+		Controller: config.Controller{SkipNameValidation: new(true)}, // in one process, as tests do
 	})
 	if err != nil {
 		return nil, err

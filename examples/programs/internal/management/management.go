@@ -111,14 +111,14 @@ func (p Program) Run(ctx context.Context, log *slog.Logger) error {
 }
 
 func (p Program) newManager(rest *rest.Config, logger logr.Logger, h *health) (manager.Manager, error) {
-	again := true // in one process, as tests do
 	mgr, err := manager.New(rest, manager.Options{
 		Logger: logger, Cache: controllers.CacheOptions(p.Namespaces...), WebhookServer: p.Webhook,
 		Metrics:          server.Options{BindAddress: "0"}, // they are on the page beside /healthz
 		LeaderElection:   p.LeaseNamespace != "",
 		LeaderElectionID: p.LeaseName, LeaderElectionNamespace: p.LeaseNamespace,
 		LeaderElectionReleaseOnCancel: true, // the process ends when Start has returned
-		Controller:                    config.Controller{SkipNameValidation: &again},
+		// Again in one process, as tests do.
+		Controller: config.Controller{SkipNameValidation: new(true)},
 	})
 	if err != nil {
 		return nil, err

@@ -81,16 +81,15 @@ func (v *events) doorHooks(door string) gateway.Hooks {
 }
 
 func (v *events) doorEnded(door string, r gateway.Request, e gateway.Ended) {
-	ctx := context.Background()
-	if !v.log.Enabled(ctx, slog.LevelInfo) {
+	if !v.log.Enabled(context.Background(), slog.LevelInfo) {
 		return
 	}
 	a := newAccess(door, r)
 	if a.client != "" {
-		v.log.LogAttrs(ctx, slog.LevelInfo, "access", a.endedAttrs(e)...)
+		v.log.Info("access", a.endedAttrs(e)...)
 		return
 	}
-	v.strangers.Write(slog.LevelInfo, "access", limits.SourceOf(a.remote), door+" "+a.cluster, anyAttrs(a.endedAttrs(e))...)
+	v.strangers.Write(slog.LevelInfo, "access", limits.SourceOf(a.remote), door+" "+a.cluster, a.endedAttrs(e)...)
 }
 
 func (v *events) doorFailed(door string, err error) {
@@ -107,12 +106,12 @@ func (v *events) doorFailed(door string, err error) {
 		v.refusals.record(door, e.Phase, a.remote, e.Err)
 		a.cluster, a.target = "", "" // a stranger chose them
 	}
-	v.strangers.Write(slog.LevelWarn, "door failed", limits.SourceOf(a.remote), a.failureReason(e.Phase, e.Err), anyAttrs(a.failedAttrs(e.Phase, e.Err))...)
+	v.strangers.Write(slog.LevelWarn, "door failed", limits.SourceOf(a.remote), a.failureReason(e.Phase, e.Err), a.failedAttrs(e.Phase, e.Err)...)
 }
 
 // clientFailed writes a line about a client with an identity, or of a --forward listener.
 func (v *events) clientFailed(a access, phase gateway.Phase, err error) {
-	v.known.Write(slog.LevelWarn, "door failed", a.client, a.failureReason(phase, err), anyAttrs(a.failedAttrs(phase, err))...)
+	v.known.Write(slog.LevelWarn, "door failed", a.client, a.failureReason(phase, err), a.failedAttrs(phase, err)...)
 }
 
 // access is what a client asked for.
@@ -137,12 +136,12 @@ func (a *access) failureReason(phase gateway.Phase, err error) string {
 	return reason
 }
 
-func (a *access) attrs() []slog.Attr {
-	return append(make([]slog.Attr, 0, 12), slog.String("remote", a.remote.String()), slog.String("door", a.door),
+func (a *access) attrs() []any {
+	return append(make([]any, 0, 12), slog.String("remote", a.remote.String()), slog.String("door", a.door),
 		slog.String("client", a.client), slog.String("cluster", a.cluster), slog.String("target", a.target))
 }
 
-func (a *access) endedAttrs(e gateway.Ended) []slog.Attr {
+func (a *access) endedAttrs(e gateway.Ended) []any {
 	to, _ := e.Target.(tunnel.Addr)
 	attrs := append(a.attrs(), slog.String("agent", to.Agent), slog.String("replica", to.Replica), slog.String("peer", to.Peer),
 		slog.Int64("bytesIn", e.In), slog.Int64("bytesOut", e.Out), slog.Duration("duration", e.Took))
@@ -152,7 +151,7 @@ func (a *access) endedAttrs(e gateway.Ended) []slog.Attr {
 	return attrs
 }
 
-func (a *access) failedAttrs(phase gateway.Phase, err error) []slog.Attr {
+func (a *access) failedAttrs(phase gateway.Phase, err error) []any {
 	attrs := append(a.attrs(), slog.String("phase", string(phase)), slog.Any("error", err))
 	switch e, ok := errors.AsType[*tunnel.Error](err); {
 	case ok:
@@ -161,14 +160,6 @@ func (a *access) failedAttrs(phase gateway.Phase, err error) []slog.Attr {
 		attrs = append(attrs, slog.String("side", string(tunnel.SidePolicy)))
 	}
 	return attrs
-}
-
-func anyAttrs(attrs []slog.Attr) []any {
-	all := make([]any, len(attrs))
-	for i, a := range attrs {
-		all[i] = a
-	}
-	return all
 }
 
 // tunnelHooks are the hooks of the tunnel's server.

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"log/slog"
 	"net"
 	"strings"
 	"time"
@@ -57,7 +56,7 @@ func (p *program) forwardConn(ctx context.Context, conn net.Conn, to gateway.Pla
 	}
 	r := relay.Relay(ctx, conn, target)
 	e := gateway.Ended{Target: target.RemoteAddr(), In: r.AToB, Out: r.BToA, Err: r.Err, Took: time.Since(began)}
-	p.log.LogAttrs(ctx, slog.LevelInfo, "access", a.endedAttrs(e)...)
+	p.log.Info("access", a.endedAttrs(e)...)
 }
 
 // dial connects a target for a client, within the limits.

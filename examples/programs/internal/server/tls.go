@@ -63,11 +63,8 @@ func (p *program) followClientCAs(g *gateway.Gateway, file string) error {
 		for _, cert := range c.Certificates[1:] {
 			o.Intermediates.AddCert(cert)
 		}
-		if _, err := c.Certificates[0].Verify(o); err != nil {
-			return gateway.Identity{}, gateway.ErrCredentials
-		}
 		name := c.Certificates[0].Subject.CommonName
-		if name == "" {
+		if _, err := c.Certificates[0].Verify(o); err != nil || name == "" {
 			return gateway.Identity{}, gateway.ErrCredentials
 		}
 		return gateway.Identity{Name: name, Cluster: name}, nil

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -11,6 +12,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -44,15 +46,15 @@ func newPodClient() (*podClient, error) {
 		return nil, errors.New("this is not a pod: KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set")
 	}
 	c := &podClient{dir: accountDir, address: net.JoinHostPort(strings.Trim(host, "[]"), port)}
-	if _, err := c.namespace(); err != nil {
+	if _, err := c.read("namespace"); err != nil {
 		return nil, fmt.Errorf("the pod has no token (automountServiceAccountToken): %w", err)
 	}
 	return c, nil
 }
 
-func (c *podClient) namespace() (string, error) {
-	name, err := os.ReadFile(filepath.Join(c.dir, "namespace"))
-	return strings.TrimSpace(string(name)), err
+func (c *podClient) read(name string) (string, error) {
+	text, err := os.ReadFile(filepath.Join(c.dir, name))
+	return strings.TrimSpace(string(text)), err
 }
 
 // statusError is an answer of the API server that is not 200.
@@ -77,27 +79,27 @@ func newStatusError(res *http.Response, body []byte) *statusError {
 	return &statusError{res.StatusCode, text}
 }
 
-// request sends body, in JSON, and returns the answer to it.
-func (c *podClient) request(ctx context.Context, method, path string, body []byte) ([]byte, error) {
+// request sends body, in JSON, to a Secret of the pod's namespace, and returns the answer
+// to it.
+func (c *podClient) request(ctx context.Context, method, secret string, body []byte) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
-	token, err := os.ReadFile(filepath.Join(c.dir, "token"))
-	if err != nil {
-		return nil, err
-	}
-	ca, err := os.ReadFile(filepath.Join(c.dir, "ca.crt"))
-	if err != nil {
+	namespace, errNamespace := c.read("namespace")
+	token, errToken := c.read("token")
+	ca, errCA := c.read("ca.crt")
+	if err := cmp.Or(errNamespace, errToken, errCA); err != nil {
 		return nil, err
 	}
 	roots := x509.NewCertPool()
-	if !roots.AppendCertsFromPEM(ca) {
+	if !roots.AppendCertsFromPEM([]byte(ca)) {
 		return nil, fmt.Errorf("%s/ca.crt has no certificate", c.dir)
 	}
+	path := "/api/v1/namespaces/" + url.PathEscape(namespace) + "/secrets/" + url.PathEscape(secret)
 	req, err := http.NewRequestWithContext(ctx, method, "https://"+c.address+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, errors.New("KUBERNETES_SERVICE_HOST or KUBERNETES_SERVICE_PORT is not one")
 	}
-	req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
+	req.Header.Set("Authorization", "Bearer "+token)
 	req.Header.Set("Accept", "application/json")
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("User-Agent", "causeway-agent") // managedFields have it, too

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"slices"
 
 	"github.com/causewayproject/causeway/tunnel"
@@ -92,20 +91,12 @@ func (s *secretStore) replace(ctx context.Context, text []byte) error {
 	}
 	// If the answer is lost, either may be there.
 	s.known = []string{before, string(text)}
-	path, err := s.path()
-	if err != nil {
-		return err
-	}
-	_, err = s.api.request(ctx, http.MethodPut, path, body)
+	_, err = s.api.request(ctx, http.MethodPut, s.name, body)
 	return err
 }
 
 func (s *secretStore) read(ctx context.Context) (secretObject, map[string][]byte, error) {
-	path, err := s.path()
-	if err != nil {
-		return nil, nil, err
-	}
-	answer, err := s.api.request(ctx, http.MethodGet, path, nil)
+	answer, err := s.api.request(ctx, http.MethodGet, s.name, nil)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -117,11 +108,6 @@ func (s *secretStore) read(ctx context.Context) (secretObject, map[string][]byte
 		data = map[string][]byte{}
 	}
 	return object, data, nil
-}
-
-func (s *secretStore) path() (string, error) {
-	namespace, err := s.api.namespace()
-	return "/api/v1/namespaces/" + url.PathEscape(namespace) + "/secrets/" + url.PathEscape(s.name), err
 }
 
 // wrap names the Secret, and says what to do about what will not pass by itself.

@@ -2,7 +2,6 @@ package bed
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -10,42 +9,24 @@ import (
 
 // The addresses of a Path and of a test's wire; each has them to itself.
 const (
-	NearIP       = "203.0.113.34"
-	NearRouterIP = "203.0.113.33"
-	FarIP        = "203.0.113.66"
-	FarRouterIP  = "203.0.113.65"
+	NearIP = "10.2.1.2"
+	FarIP  = "10.2.2.2"
 )
 
-// A Path is two hosts with a router between them, apart from the rest of the
-// bed. The router is a firewall too: connections go from the far host to the
-// near one, and none the other way.
+// A Path is a star of two hosts, whose router is a firewall too: connections go
+// from the far host to the near one, and none the other way.
 type Path struct {
-	Near, Router, Far *Namespace
+	*Star
+	Near, Far *Namespace
 }
 
 // NewPath makes a path. The caller closes it; the bed's end does too.
 func (b *Bed) NewPath(ctx context.Context) (*Path, error) {
-	p := &Path{}
-	if err := p.createPath(ctx, b.Network); err != nil {
-		return nil, errors.Join(err, p.Close())
+	s, err := b.newStar(ctx, "path.nft", "near", "far")
+	if err != nil {
+		return nil, err
 	}
-	return p, nil
-}
-
-func (p *Path) createPath(ctx context.Context, n *Network) error {
-	if err := n.AddNamespaces(ctx, &p.Near, &p.Router, &p.Far); err != nil {
-		return err
-	}
-	if err := linkNamespaces(ctx, p.Router, "eth0", NearRouterIP+"/29", p.Near, NearIP+"/29", "route add default via "+NearRouterIP); err != nil {
-		return err
-	}
-	if err := linkNamespaces(ctx, p.Router, "eth1", FarRouterIP+"/29", p.Far, FarIP+"/29", "route add default via "+FarRouterIP); err != nil {
-		return err
-	}
-	if err := p.Router.setForwarding("1"); err != nil {
-		return err
-	}
-	return p.Router.runNFT(ctx, readConfig("path.nft", nil))
+	return &Path{s, s.Host("near"), s.Host("far")}, nil
 }
 
 // Fault adds rules to the router's forwarding chain, as "tcp sport 4711 drop".
@@ -59,14 +40,13 @@ func (p *Path) Fault(ctx context.Context, rules ...string) error {
 
 // SetLink sets the router's link to the far host up or down. Its routes stay.
 func (p *Path) SetLink(ctx context.Context, state string) error {
-	return p.Router.RunIP(ctx, "link set eth1 "+state)
+	return p.Router.RunIP(ctx, "link set host2 "+state)
 }
 
-// Balance starts a load balancer on the router, haproxy, that listens on the
-// far side and passes TCP on to a port of the near host. It cuts what is idle
+// Balance starts a load balancer on the router, haproxy, that passes TCP on to a port of the near host. It cuts what is idle
 // for as long as idle says, in the form that haproxy takes ("5s").
 func (p *Path) Balance(ctx context.Context, port int, idle string) (address string, err error) {
-	address = fmt.Sprintf("%s:%d", FarRouterIP, port)
+	address = fmt.Sprintf("%s:%d", StarRouterIP, port)
 	config := readConfig("balance.cfg", map[string]string{
 		"address": address, "target": fmt.Sprintf("%s:%d", NearIP, port), "idle": idle,
 	})
@@ -80,7 +60,3 @@ func (p *Path) Balance(ctx context.Context, port int, idle string) (address stri
 	}
 	return address, p.Far.waitListening(ctx, process, address)
 }
-
-// Close removes the path's namespaces. The caller has to stop before what runs
-// in them.
-func (p *Path) Close() error { return RemoveNamespaces(p.Near, p.Router, p.Far) }

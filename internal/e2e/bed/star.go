@@ -27,14 +27,19 @@ const StarRouterIP = "10.2.0.1"
 // NewStar makes a star with hosts of these names. The caller closes it; the
 // bed's end does too.
 func (b *Bed) NewStar(ctx context.Context, names ...string) (*Star, error) {
+	return b.newStar(ctx, "star.nft", names...)
+}
+
+// newStar makes a star whose router has the rules of a file.
+func (b *Bed) newStar(ctx context.Context, rules string, names ...string) (*Star, error) {
 	s := &Star{number: map[string]int{}}
-	if err := s.createStar(ctx, b.Network, names); err != nil {
+	if err := s.createStar(ctx, b.Network, rules, names); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
 }
 
-func (s *Star) createStar(ctx context.Context, n *Network, names []string) error {
+func (s *Star) createStar(ctx context.Context, n *Network, rules string, names []string) error {
 	if err := n.AddNamespaces(ctx, &s.Router); err != nil {
 		return err
 	}
@@ -56,7 +61,7 @@ func (s *Star) createStar(ctx context.Context, n *Network, names []string) error
 	if err := s.Router.setForwarding("1"); err != nil {
 		return err
 	}
-	return s.Router.runNFT(ctx, readConfig("star.nft", nil))
+	return s.Router.runNFT(ctx, readConfig(rules, nil))
 }
 
 // Host returns a host by its name.

@@ -109,6 +109,7 @@ func TestDropAuthorityWhileConnecting(t *testing.T) {
 		if err := <-served; err != nil {
 			t.Error(err)
 		}
+		synctest.Wait() // the session has been forgotten
 		if got := b.sessions(); len(got) != 0 {
 			t.Errorf("got %+v, want no session", got)
 		}

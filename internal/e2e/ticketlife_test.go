@@ -29,7 +29,7 @@ import (
 
 const (
 	ticketsName   = "tickets" // of the namespaces, and of the Cluster
-	stackedKubeIP = "192.0.2.16"
+	stackedKubeIP = "192.0.2.17"
 	ticketsDoor   = "127.0.0.1:3130"
 )
 

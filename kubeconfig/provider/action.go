@@ -17,7 +17,7 @@ import (
 type Config struct {
 	Name     string        // this provider's; "causeway" if empty
 	Defaults Settings      // what annotations do not say
-	Interval time.Duration // between probes of a route that is in use; a minute if 0; a sixth of it within the grace period
+	Interval time.Duration // between probes of a route that is in use; a minute if 0; a sixth of it within the grace period; 3 seconds at least
 
 	Now     time.Time         // required
 	Results map[string]Result // by Candidate.Key

@@ -216,3 +216,18 @@ func TestRewrittenKubeconfig(t *testing.T) {
 		})
 	}
 }
+
+// An answer is valid until the plan that has asked for it comes again, however short the interval is.
+func TestShortInterval(t *testing.T) {
+	inBubble(t, "a second", func(t *testing.T, w *world) {
+		w.config.Interval = time.Second
+		w.controlPlane()
+		w.annotate("proxy-url", proxyA)
+		w.settle()
+		probes := w.probes
+		time.Sleep(2 * time.Second)
+		if w.plan(); w.probes != probes {
+			t.Errorf("asked again after two seconds, %d times", w.probes-probes)
+		}
+	})
+}

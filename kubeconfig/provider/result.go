@@ -81,13 +81,17 @@ func invalidResult(err error) Result {
 // a shorter time than a success.
 func (d *decider) resultLifetime(r Result) time.Duration {
 	if r.Report.OK() {
-		return d.config.probeInterval()
+		return max(d.config.probeInterval(), minLifetime)
 	}
-	return d.config.probeInterval() / probesPerInterval * time.Duration(min(max(r.Failures, 1), probesPerInterval))
+	return max(d.config.probeInterval()/probesPerInterval*time.Duration(min(max(r.Failures, 1), probesPerInterval)), minLifetime)
 }
 
+// minLifetime is how long a result is valid at least: an object that changes all the time is planned once
+// in a second, and must find the answer that it has asked for.
+const minLifetime = 3 * time.Second
+
 func (d *decider) graceResultLifetime(Result) time.Duration {
-	return d.config.probeInterval() / probesPerInterval
+	return max(d.config.probeInterval()/probesPerInterval, minLifetime)
 }
 
 // resultInUse returns the result for the Secret's kubeconfig.

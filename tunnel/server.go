@@ -16,7 +16,6 @@ import (
 	"github.com/causewayproject/causeway/internal/group"
 	"github.com/causewayproject/causeway/internal/mux"
 	"github.com/causewayproject/causeway/tunnel/internal/carrier"
-	"github.com/causewayproject/causeway/tunnel/internal/socket"
 	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
@@ -198,7 +197,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 			s.reportRefused(remote, handshakeError(ctx, "connect", "", err))
 		})
 	}
-	err := s.groups.Serve(ctx, socket.TuneListener(l), s.grace(), s.serveCarrier)
+	err := s.groups.Serve(ctx, l, s.grace(), s.serveCarrier)
 	switch {
 	case errors.Is(err, group.ErrClosed):
 		return &Error{Op: "serve", Code: CodeClosed, Err: err}

@@ -13,7 +13,6 @@ import (
 	"github.com/causewayproject/causeway/internal/hostport"
 	"github.com/causewayproject/causeway/internal/rotate"
 	"github.com/causewayproject/causeway/tunnel/internal/carrier"
-	"github.com/causewayproject/causeway/tunnel/internal/socket"
 	"github.com/causewayproject/causeway/tunnel/internal/websocket"
 )
 
@@ -88,7 +87,6 @@ func dialCarrier(ctx context.Context, dial DialFunc, address string, outer, conf
 	if err != nil {
 		return nil, err
 	}
-	socket.Tune(conn)
 	if u != nil {
 		conn, err = carrier.ClientWebSocket(ctx, conn, u, outer)
 	}

@@ -140,7 +140,6 @@ func (s *wsListener) upgrade(p *admission.Place, raw net.Conn) (net.Conn, error)
 	if err := raw.SetReadDeadline(time.Time{}); err != nil {
 		return nil, err
 	}
-	socket.Tune(conn)
 	return websocket.NewConn(conn, false, early), nil
 }
 

@@ -1,7 +1,6 @@
 package socket
 
 import (
-	"cmp"
 	"net"
 	"time"
 )
@@ -26,16 +25,18 @@ func (l tunedListener) Accept() (net.Conn, error) {
 }
 
 // Tune sets how much data that was not sent the kernel takes for the TCP connection at the
-// bottom of conn, if there is one and the system has such an option.
+// bottom of conn, if there is one and the system has such an option. A carrier has an [UnsentLimit].
 func Tune(conn net.Conn) {
 	tc, ok := Innermost(conn).(*net.TCPConn)
 	if !ok {
 		return
 	}
-	setUnsent(tc, minUnsent)
+	setUnsent(tc, tunedUnsent)
 }
 
 const (
+	// tunedUnsent is how much a kernel takes for a connection whose rate nobody looks at.
+	tunedUnsent = 128 << 10
 	// minUnsent and maxUnsent bound how much unsent data a kernel takes.
 	minUnsent = 16 << 10
 	maxUnsent = 4 << 20
@@ -54,25 +55,28 @@ const (
 // for each piece.
 type UnsentLimit struct {
 	conn  *net.TCPConn // nil: it has no such option
-	limit int          // as it is set; zero: minUnsent
-	look  int          // bytes until the next look; zero: firstLook
+	limit int          // as it is set
+	look  int          // bytes until the next look
 	sent  int          // bytes since
 	since time.Time    // zero at first: the first look finds a slow link
 }
 
-// NewUnsentLimit is for the TCP connection at the bottom of conn, if there is one.
+// NewUnsentLimit is for the TCP connection at the bottom of conn, if there is one. It begins as on a slow link.
 func NewUnsentLimit(conn net.Conn) UnsentLimit {
 	tc, _ := Innermost(conn).(*net.TCPConn)
-	return UnsentLimit{conn: tc}
+	if tc != nil {
+		setUnsent(tc, minUnsent)
+	}
+	return UnsentLimit{conn: tc, limit: minUnsent, look: firstLook}
 }
 
 // Wrote counts n bytes that were written.
 func (u *UnsentLimit) Wrote(n int) {
 	u.sent += n
-	if u.conn == nil || u.sent < cmp.Or(u.look, firstLook) {
+	if u.conn == nil || u.sent < u.look {
 		return
 	}
-	u.look = min(2*cmp.Or(u.look, firstLook), lastLook)
+	u.look = min(2*u.look, lastLook)
 	now := time.Now()
 	if limit := unsentLimitFor(u.sent, now.Sub(u.since)); limit != u.limit {
 		u.limit = limit

@@ -2,77 +2,147 @@ package gateway
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"net"
 	"sync"
 	"time"
+
+	"github.com/causewayproject/causeway/internal/turns"
 )
 
 const (
-	// abandonBurst is how many dials a client may leave before they are answered, and abandonRate how
-	// many more a second: each costs an agent, and others, a dial. Then its next ones wait.
+	// abandonBurst is how many dials a client may leave before they are answered: each costs an agent,
+	// and others, a dial. abandonRate are forgotten in a second. While there are more, its next ones are
+	// made one after the other, abandonRate in a second.
 	abandonBurst = 1000
 	abandonRate  = 50
+	// pendingShare is how many dials may wait for their answer for each that the client may still leave.
+	pendingShare = 10
 )
+
+// errPaced is [Limited].
+var errPaced = pacedError{}
+
+type pacedError struct{}
+
+func (pacedError) Error() string {
+	return "the client has left too many dials before they were answered, and this one had no turn"
+}
+
+func (pacedError) RetryAfter() time.Duration { return abandonBurst / abandonRate * time.Second }
 
 // abandonedDials counts the dials that clients have left, over all their connections.
 type abandonedDials struct {
-	mu      sync.Mutex // guards the fields below
-	debts   map[any]debt
+	mu      sync.Mutex // guards the fields below, and those of the accounts except turn
+	clients map[any]*abandonAccount
 	sweepAt int
 }
 
-// debt is how many dials a client has left; abandonRate are forgotten in a second.
-type debt struct {
-	dials float64
-	at    time.Time
+// abandonAccount is that of a client.
+type abandonAccount struct {
+	turn    chan struct{} // has an element while a dial has its turn
+	pending int           // dials that wait: for their turn, or for their answer
+	left    float64       // dials that were left, at the time
+	at      time.Time
 }
 
-func (d debt) left(now time.Time) float64 {
-	return max(0, d.dials-abandonRate*now.Sub(d.at).Seconds())
+// forget reduces what the client has left, and returns the rest.
+func (a *abandonAccount) forget() float64 {
+	now := time.Now()
+	a.left, a.at = max(0, a.left-abandonRate*now.Sub(a.at).Seconds()), now
+	return a.left
 }
 
-// holderOf returns who a request counts for: the client, or where it comes from.
-func (r *clientRequest) holderOf() any {
-	if r.request.Client.Name != "" {
-		return r.request.Client
+// isOver reports whether one more dial has to wait for its turn.
+func (a *abandonAccount) isOver() bool {
+	return float64(a.pending) >= pendingShare*(abandonBurst-a.forget())
+}
+
+// abandonKey is the key of a client: its Identity, or where it comes from if it has no name.
+func abandonKey(client Identity, remote net.Addr) any {
+	if client.Name != "" {
+		return client
 	}
-	host, _, err := net.SplitHostPort(r.request.Credentials.Remote.String())
-	if err != nil {
-		return ""
-	}
-	return host
+	return turns.Source(remote)
 }
 
-// wait returns when the client may dial, or ctx's error.
-func (a *abandonedDials) wait(ctx context.Context, client any) error {
-	a.mu.Lock()
-	over := a.debts[client].left(time.Now()) - abandonBurst
-	a.mu.Unlock()
-	if over <= 0 {
+// enter returns when the client may dial. Unless there is an error, the caller calls leave.
+func (d *abandonedDials) enter(ctx context.Context, client any) error {
+	d.mu.Lock()
+	a := d.clients[client]
+	if a == nil {
+		a = &abandonAccount{turn: make(chan struct{}, 1)}
+		if d.clients == nil {
+			d.clients = map[any]*abandonAccount{}
+		}
+		d.clients[client] = a
+	}
+	mustWait := a.isOver()
+	a.pending++
+	d.mu.Unlock()
+	if !mustWait {
 		return nil
 	}
-	timer := time.NewTimer(time.Duration(over / abandonRate * float64(time.Second)))
+	err := a.waitTurn(ctx)
+	if err != nil {
+		d.leave(client, false)
+	}
+	return err
+}
+
+func (a *abandonAccount) waitTurn(ctx context.Context) error {
+	select {
+	case a.turn <- struct{}{}:
+		defer func() { <-a.turn }()
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %w", errPaced, context.Cause(ctx))
+	}
+	timer := time.NewTimer(time.Second / abandonRate)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
 		return nil
 	case <-ctx.Done():
-		return ctx.Err()
+		return fmt.Errorf("%w: %w", errPaced, context.Cause(ctx))
 	}
 }
 
-// note counts a dial that the client has left. It owes at most what it waits 10 seconds for.
-func (a *abandonedDials) note(client any) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	now := time.Now()
-	if len(a.debts) >= a.sweepAt { // twice as many as were left the last time
-		maps.DeleteFunc(a.debts, func(_ any, d debt) bool { return d.left(now) == 0 })
-		a.sweepAt = 2*len(a.debts) + 16
+// leave is called when the client has its answer, or was abandoned.
+func (d *abandonedDials) leave(client any, abandoned bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	a := d.clients[client]
+	a.pending--
+	if a.forget(); abandoned {
+		a.left++
 	}
-	if a.debts == nil {
-		a.debts = map[any]debt{}
+	if a.isIdle() {
+		delete(d.clients, client)
 	}
-	a.debts[client] = debt{min(a.debts[client].left(now)+1, abandonBurst+10*abandonRate), now}
+	if len(d.clients) >= d.sweepAt { // twice as many as were left the last time
+		maps.DeleteFunc(d.clients, func(_ any, a *abandonAccount) bool { a.forget(); return a.isIdle() })
+		d.sweepAt = 2*len(d.clients) + 16
+	}
+}
+
+// isIdle reports whether the client can be forgotten.
+func (a *abandonAccount) isIdle() bool { return a.pending == 0 && a.left == 0 }
+
+// enterDial waits until the client may dial. leaveDial is called later, by finish at the latest.
+func (r *clientRequest) enterDial(ctx context.Context) error {
+	client := abandonKey(r.request.Client, r.request.Credentials.Remote)
+	if err := r.g.abandoned.enter(ctx, client); err != nil {
+		return err
+	}
+	r.dialing = client
+	return nil
+}
+
+// leaveDial is called when the client was told of its target, or is gone. A second call does nothing.
+func (r *clientRequest) leaveDial(abandoned bool) {
+	if r.dialing != nil {
+		r.g.abandoned.leave(r.dialing, abandoned)
+		r.dialing = nil
+	}
 }

@@ -79,31 +79,61 @@ func (c *budgetClient) echoes(id uint32) time.Duration {
 	return time.Since(began)
 }
 
-// A client that makes dials and leaves them waits with the next ones, on whatever connection. Others don't.
+// A client that makes dials and leaves them waits with the next ones, on whatever connection: they are made
+// one after the other. Others don't wait.
 func TestAbandonedDials(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b, end := newBudgetBed(t, 1<<20)
-		defer end()
-		for range 30 {
-			ann := b.client("ann", -1)
-			for range 50 {
-				ann.WriteRSTStream(ann.connect("never", 0), http2.ErrCodeCancel)
+	for name, leave := range map[string]func(b *budgetBed){
+		"by HTTP/2": func(b *budgetBed) {
+			for range 30 {
+				ann := b.client("ann", -1)
+				for range 50 {
+					ann.WriteRSTStream(ann.connect("never", 0), http2.ErrCodeCancel)
+				}
+				synctest.Wait()
 			}
-			synctest.Wait()
-		}
-		if n := b.never.Load(); n < 1000 || n > 1100 {
-			t.Errorf("%d dials were made, want a thousand and few more", n)
-		}
-		bob := b.client("bob", -1)
-		if took := bob.echoes(bob.connect("echo", 0)); took > 0 {
-			t.Errorf("another client has waited %v", took)
-		}
-		time.Sleep(time.Minute)
-		ann := b.client("ann", -1)
-		if took := ann.echoes(ann.connect("echo", 0)); took > 0 {
-			t.Errorf("a minute later it has waited %v", took)
-		}
-	})
+		},
+		"by HTTP/1": func(b *budgetBed) {
+			for range 1500 {
+				near, far := net.Pipe()
+				b.listener <- far
+				fmt.Fprintf(near, "CONNECT never:1 HTTP/1.1\r\nProxy-Authorization: Basic %s\r\n\r\n", base64.StdEncoding.EncodeToString([]byte("ann:")))
+				synctest.Wait()
+				near.Close()
+				synctest.Wait()
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b, end := newBudgetBed(t, 1<<20)
+				defer end()
+				leave(b)
+				if n := b.never.Load(); n < 1000 || n > 1100 {
+					t.Errorf("%d dials were made, want a thousand and few more", n)
+				}
+				bob := b.client("bob", -1)
+				if took := bob.echoes(bob.connect("echo", 0)); took > 0 {
+					t.Errorf("another client has waited %v", took)
+				}
+				ann := b.client("ann", -1)
+				if took := ann.echoes(ann.connect("echo", 0)); took > time.Second {
+					t.Errorf("its next dial has waited %v", took)
+				}
+				b.never.Store(0)
+				for range 500 {
+					ann.connect("never", 0)
+				}
+				time.Sleep(time.Second)
+				if n := b.never.Load(); n < 40 || n > 60 {
+					t.Errorf("%d dials of 500 that wait were made in a second, want 50", n)
+				}
+				time.Sleep(time.Minute)
+				if took := ann.echoes(ann.connect("echo", 0)); took > 0 {
+					t.Errorf("a minute later it has waited %v", took)
+				}
+			})
+		})
+	}
 }
 
 // Frames that bring nothing are read slowly in the end. Windows that are opened for what the client gets

@@ -22,6 +22,7 @@ type clientRequest struct {
 	counted    bool    // for MaxConns
 	countedFor string  // that it counts for; empty if for none
 	dialed     int     // bytes from the client that Dial has written
+	dialing    any     // the client that it counts for as a dial that waits; nil if it doesn't
 }
 
 // requestCounts counts the requests of a Gateway.
@@ -56,6 +57,7 @@ func (g *Gateway) beginRequest(door Door, remote net.Addr) *clientRequest {
 }
 
 func (r *clientRequest) finish() {
+	r.leaveDial(false)
 	vs := &r.g.requests
 	vs.mu.Lock()
 	defer vs.mu.Unlock()
@@ -153,18 +155,17 @@ func (r *clientRequest) dial(ctx context.Context, first []byte) (net.Conn, []byt
 	stays := ctx // until the client leaves
 	ctx, cancel := context.WithTimeout(ctx, cmp.Or(r.g.DialTimeout, 30*time.Second))
 	defer cancel()
+	if err := r.enterDial(ctx); err != nil {
+		return nil, nil, r.recordFailure(PhaseLimit, err)
+	}
 	began := time.Now()
 	request, early := r.request, first
 	if isHandshake(first) {
 		request.early = &early
 	}
-	var conn net.Conn
-	client := r.holderOf()
-	err := r.g.abandoned.wait(ctx, client)
-	if err == nil {
-		if conn, err = r.g.Dial(ctx, request); stays.Err() != nil {
-			r.g.abandoned.note(client)
-		}
+	conn, err := r.g.Dial(ctx, request)
+	if stays.Err() != nil {
+		r.leaveDial(true)
 	}
 	if cause := context.Cause(ctx); err != nil && cause != nil && !errors.Is(err, cause) {
 		err = fmt.Errorf("%w: %w", cause, err)
@@ -194,6 +195,7 @@ func isHandshake(b []byte) bool {
 // relay copies between client and target until both have ended or ctx ends. Both are
 // closed when it returns. early was already read from the client; written is called when the target has it.
 func (r *clientRequest) relay(ctx context.Context, early []byte, written func(), client, target net.Conn) {
+	r.leaveDial(false)
 	to := target.RemoteAddr()
 	res := relay.RelayEarly(ctx, early, written, client, target)
 	res.AToB += int64(r.dialed)

@@ -387,6 +387,7 @@ func (s *http2Stream) serve(ctx context.Context, request *connectRequest, err er
 	}
 	if err := s.sendConnected(target); err != nil {
 		abort.Reset(target, 0)
+		v.leaveDial(true)
 		v.recordFailure(PhaseRelay, err)
 		return
 	}

@@ -42,7 +42,7 @@ var arrows = map[string][]string{
 	"/tunnel/internal/target":    {"/internal/ended", "/internal/race", "/tunnel/internal/socket"},
 	"/tunnel/internal/websocket": {"/internal/ended", "/internal/mask", "/internal/printable", "/tunnel/internal/socket"},
 	"/tunnel/internal/wire":      {"/internal/printable"},
-	"/tunnel/gateway":            {"/internal/budget", "/internal/printable", "/internal/abort", "/internal/admission", "/internal/group", "/internal/relay", "/tunnel/internal/socket"},
+	"/tunnel/gateway":            {"/internal/budget", "/internal/printable", "/internal/abort", "/internal/admission", "/internal/group", "/internal/relay", "/internal/turns", "/tunnel/internal/socket"},
 	"/tunnel/kubernetes":         {"/tunnel", "/tunnel/gateway", "/internal/backoff", "/internal/turns"},
 	"/tunnel/status":             {"/internal/printable", "/tunnel"},
 	"/examples/deploy":           {},

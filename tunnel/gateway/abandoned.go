@@ -59,6 +59,13 @@ func (a *abandonAccount) isOver() bool {
 	return float64(a.pending) >= pendingShare*(abandonBurst-a.forget())
 }
 
+func (d *abandonedDials) isOver(client any) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	a := d.clients[client]
+	return a != nil && a.isOver()
+}
+
 // abandonKey is the key of a client: its Identity, or where it comes from if it has no name.
 func abandonKey(client Identity, remote net.Addr) any {
 	if client.Name != "" {

@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -136,16 +138,31 @@ func TestAbandonedDials(t *testing.T) {
 	}
 }
 
-// Frames that bring nothing are read slowly in the end. Windows that are opened for what the client gets
-// are not among them.
+// A connection with too many frames that bring nothing ends, and its client learns why.
 func TestIdleFrames(t *testing.T) {
-	for name, write := range map[string]func(c *budgetClient, id uint32){
-		"priority":      func(c *budgetClient, id uint32) { c.WritePriority(id, http2.PriorityParam{}) },
-		"windows":       func(c *budgetClient, id uint32) { c.WriteWindowUpdate(0, 1) },
-		"empty data":    func(c *budgetClient, id uint32) { c.WriteData(id, false, nil) },
-		"unknown":       func(c *budgetClient, id uint32) { c.WriteRawFrame(99, 0, 0, nil) },
-		"ping":          func(c *budgetClient, id uint32) { c.WritePing(true, [8]byte{}) },
-		"continuations": func(c *budgetClient, id uint32) { c.WriteContinuation(c.last*2+1, false, nil) },
+	for name, write := range map[string]func(c *budgetClient, id uint32) error{
+		"priority":   func(c *budgetClient, id uint32) error { return c.WritePriority(id, http2.PriorityParam{}) },
+		"windows":    func(c *budgetClient, id uint32) error { return c.WriteWindowUpdate(0, 1) },
+		"empty data": func(c *budgetClient, id uint32) error { return c.WriteData(id, false, nil) },
+		"padding":    func(c *budgetClient, id uint32) error { return c.WriteDataPadded(id, false, nil, make([]byte, 9)) },
+		"unknown":    func(c *budgetClient, id uint32) error { return c.WriteRawFrame(99, 0, 0, nil) },
+		"ping":       func(c *budgetClient, id uint32) error { return c.WritePing(true, [8]byte{}) },
+		"settings":   func(c *budgetClient, id uint32) error { return c.WriteSettings() },
+		"resets": func(c *budgetClient, id uint32) error {
+			return c.WriteRSTStream(c.connect("never", 0), http2.ErrCodeCancel)
+		},
+		"resets of one":       func(c *budgetClient, id uint32) error { return c.WriteRSTStream(id, http2.ErrCodeCancel) },
+		"continuations":       func(c *budgetClient, id uint32) error { return c.WriteContinuation(3, false, nil) },
+		"long continuations":  func(c *budgetClient, id uint32) error { return c.WriteContinuation(3, false, sizeUpdates[:1<<10]) },
+		"short continuations": func(c *budgetClient, id uint32) error { return c.WriteContinuation(3, false, sizeUpdates[:1]) },
+		"malformed": func(c *budgetClient, id uint32) error {
+			c.last++
+			return c.WriteHeaders(http2.HeadersFrameParam{StreamID: c.last*2 + 1, BlockFragment: headerBlock("x", "y"), EndHeaders: true})
+		},
+		"names that must not be": func(c *budgetClient, id uint32) error {
+			c.last++
+			return c.WriteHeaders(http2.HeadersFrameParam{StreamID: c.last*2 + 1, BlockFragment: headerBlock("X", "y"), EndHeaders: true})
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -153,15 +170,90 @@ func TestIdleFrames(t *testing.T) {
 				defer end()
 				c := b.client("ann", -1)
 				id := c.connect("echo", 0)
-				if name == "continuations" {
-					c.WriteHeaders(http2.HeadersFrameParam{StreamID: c.last*2 + 1, BlockFragment: []byte{}})
+				c.AllowIllegalWrites = true
+				if strings.HasSuffix(name, "continuations") {
+					c.WriteHeaders(http2.HeadersFrameParam{StreamID: 3, BlockFragment: sizeUpdates[:1]})
 				}
+				sent := 0
+				for ; sent < 9000 && write(c, id) == nil; sent++ {
+				}
+				time.Sleep(10 * time.Second)
+				c.mu.Lock()
+				defer c.mu.Unlock()
+				if sent > 4500 || c.code[0] != http2.ErrCodeEnhanceYourCalm {
+					t.Errorf("%d frames, and then %v; want 4,000 at most and ENHANCE_YOUR_CALM", sent, c.code[0])
+				}
+			})
+		})
+	}
+}
+
+// sizeUpdates is a header block without a field: updates of the size of the table of fields.
+var sizeUpdates = bytes.Repeat([]byte{0x20}, 1<<10)
+
+// What useful clients send never ends their connection.
+func TestUsefulFrames(t *testing.T) {
+	// nine is as long as a frame's header, and looks like that of an unknown one.
+	nine := []byte{0, 0, 0, 99, 0, 0, 0, 0, 0}
+	echo := func(c *budgetClient, id uint32, p []byte) {
+		c.WriteData(id, false, p)
+		for n := 0; n < len(p); {
+			n += <-c.data
+		}
+		// One of the least patient clients.
+		c.WriteWindowUpdate(0, uint32(len(p)))
+		c.WriteWindowUpdate(id, uint32(len(p)))
+	}
+	for _, tt := range []struct {
+		name   string
+		rounds int
+		round  func(c *budgetClient, id uint32)
+	}{
+		{"a byte at a time", 20_000, func(c *budgetClient, id uint32) { echo(c, id, nine[:1]) }},
+		{"nine bytes at a time", 20_000, func(c *budgetClient, id uint32) { echo(c, id, nine) }},
+		{"much, and its windows", 5000, func(c *budgetClient, id uint32) { echo(c, id, make([]byte, 8<<10)) }},
+		{"nine bytes without windows", 1000, func(c *budgetClient, id uint32) {
+			c.WriteWindowUpdate(0, 1<<10)
+			for range 100 {
+				c.WriteData(id, false, nine)
+				<-c.data
+			}
+			c.WriteWindowUpdate(id, 1<<10)
+		}},
+		{"a ping in ten seconds for days", 50_000, func(c *budgetClient, id uint32) {
+			time.Sleep(10 * time.Second)
+			c.WritePing(true, [8]byte{})
+		}},
+		{"streams that end", 3000, func(c *budgetClient, _ uint32) {
+			id := c.connect("echo", 0)
+			c.WriteWindowUpdate(id, 1<<20)
+			c.WriteData(id, false, nine)
+			<-c.data
+			c.WriteData(id, true, nil)
+			c.WriteRSTStream(id, http2.ErrCodeCancel)
+		}},
+		{"dials that fail", 10_000, func(c *budgetClient, _ uint32) { c.WriteRSTStream(c.connect("fails", 0), http2.ErrCodeNo) }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b, end := newBudgetBed(t, 1<<20)
+				defer end()
+				c := b.client("ann", -1)
+				id := c.connect("echo", 0)
 				began := time.Now()
-				for range 12_000 {
-					write(c, id)
+				tt.round(c, id)
+				once := time.Since(began)
+				for range tt.rounds - 1 {
+					tt.round(c, id)
 				}
-				if took := time.Since(began); took < time.Second || took > 4*time.Second {
-					t.Errorf("12,000 took %v, want two seconds", took)
+				if took := time.Since(began); took != once*time.Duration(tt.rounds) {
+					t.Errorf("it was kept waiting: it took %v, want %v", took, once*time.Duration(tt.rounds))
+				}
+				synctest.Wait()
+				c.mu.Lock()
+				defer c.mu.Unlock()
+				if code, ended := c.code[0]; ended {
+					t.Errorf("the connection has ended: %v", code)
 				}
 			})
 		})
@@ -179,7 +271,7 @@ type budgetClient struct {
 
 	mu   sync.Mutex
 	data chan int
-	code map[uint32]http2.ErrCode // of the streams that were reset
+	code map[uint32]http2.ErrCode // of the streams that were reset, and 0 for the connection
 }
 
 // client returns a client, which reads what it is sent, or so many frames of data.
@@ -220,6 +312,10 @@ func (c *budgetClient) readFrames(data int) {
 		case *http2.RSTStreamFrame:
 			c.mu.Lock()
 			c.code[f.StreamID] = f.ErrCode
+			c.mu.Unlock()
+		case *http2.GoAwayFrame:
+			c.mu.Lock()
+			c.code[0] = f.ErrCode
 			c.mu.Unlock()
 		case *http2.DataFrame:
 			data--
@@ -270,6 +366,8 @@ func (b *budgetBed) dial(ctx context.Context, r gateway.Request) (net.Conn, erro
 		go io.Copy(far, far)
 	case "late:1":
 		time.Sleep(time.Millisecond)
+	case "fails:1":
+		return nil, syscall.ECONNREFUSED
 	case "never:1":
 		b.never.Add(1)
 		<-ctx.Done()

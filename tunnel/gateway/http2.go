@@ -10,7 +10,6 @@ import (
 	"net"
 	"os"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -68,10 +67,6 @@ const (
 	// idleHTTP2 is how long a connection stays open without a stream, after one that was
 	// connected. Those that are refused don't lengthen its life.
 	idleHTTP2 = 2 * time.Minute
-	// maxSettings is how many SETTINGS a client may send in settingsTime. Honest ones send
-	// few; each may wake all streams.
-	maxSettings  = 100
-	settingsTime = 10 * time.Second
 	// cutTime bounds the write of resets when a connection is cut.
 	cutTime = 100 * time.Millisecond
 )
@@ -88,14 +83,14 @@ const (
 //
 // A stranger, a client without a stream that was let in, may cost at most:
 // maxPending handlers with maxEarly of data each, defaultWindow of data over all
-// streams, earlyQueue of answers, maxRefused refusals, and the time of the
-// handshake, unless Authenticate takes longer.
+// streams, earlyQueue of answers, maxRefused refusals, frames that bring nothing as
+// http2idle.go says, and the time of the handshake, unless Authenticate takes longer.
 type http2Conn struct {
 	*clientConn
 	framer *http2.Framer
+	meter  *frameMeter    // of what the framer reads
 	wg     sync.WaitGroup // the handlers and the sender
 
-	sent atomic.Int64 // bytes of DATA
 	// writeMu keeps the frames of different goroutines apart. It is held while a
 	// write blocks, and is taken before mu.
 	writeMu sync.Mutex
@@ -121,13 +116,11 @@ type http2Conn struct {
 	mostCredit    int64                     // no stream has a larger credit
 	waiting       map[*http2Stream]struct{} // for sendWindow
 	blocked       map[*http2Stream]struct{} // for their own windows
-	settings      int                       // frames of the client since settingsSince
-	settingsSince time.Time
-	recvWindow    int       // what the client may send
-	consumed      int       // what it may send in addition once WINDOW_UPDATE says so
-	grownBytes    int       // windows of streams beyond streamWindow
-	idleEnd       time.Time // when the connection ends that has no stream
-	settingsAcked bool      // the client has acknowledged our SETTINGS
+	recvWindow    int                       // what the client may send
+	consumed      int                       // what it may send in addition once WINDOW_UPDATE says so
+	grownBytes    int                       // windows of streams beyond streamWindow
+	idleEnd       time.Time                 // when the connection ends that has no stream
+	settingsAcked bool                      // the client has acknowledged our SETTINGS
 	admitted      bool
 	holder        any // the client, once it is admitted
 	draining      bool
@@ -147,7 +140,8 @@ func (c *clientConn) serveHTTP2() {
 	h.queued = http2.NewFramer(&h.queue, nil)
 	h.encoder = hpack.NewEncoder(&h.encoded)
 	r := bufio.NewReaderSize(io.MultiReader(bytes.NewReader(c.early), c.conn), 16<<10)
-	h.framer = http2.NewFramer(c.conn, &frameMeter{Reader: r, h: h, idle: idleFrames})
+	h.meter = &frameMeter{Reader: r, left: idleStart, at: time.Now()}
+	h.framer = http2.NewFramer(c.conn, h.meter)
 	h.framer.SetReuseFrames()
 	h.framer.SetMaxReadFrameSize(maxFrame)
 	h.framer.MaxHeaderListSize = uint32(cmp.Or(c.g.MaxHeader, 16<<10))
@@ -192,7 +186,11 @@ func (h *http2Conn) readFrames(r io.Reader) error {
 		case errors.As(err, &stream):
 			h.mu.Lock()
 			h.resetIDLocked(stream.StreamID, stream.Code)
+			err := cmp.Or(h.checkLimitsLocked(), h.meter.take(1))
 			h.mu.Unlock()
+			if err != nil {
+				return err
+			}
 			continue
 		case errors.Is(err, http2.ErrFrameTooLarge):
 			return http2.ConnectionError(http2.ErrCodeFrameSize)

@@ -57,6 +57,11 @@ var h2attacks = []struct {
 			fr.WriteHeaders(http2.HeadersFrameParam{StreamID: 2*i + 1, BlockFragment: headerBlock("x", "y"), EndHeaders: true})
 		}
 	}},
+	{"names that must not be", func(fr *http2.Framer, _ *bytes.Buffer) {
+		for i := range uint32(20_000) {
+			fr.WriteHeaders(http2.HeadersFrameParam{StreamID: 2*i + 1, BlockFragment: headerBlock("X", "y"), EndHeaders: true})
+		}
+	}},
 	{"early data of few streams", func(fr *http2.Framer, _ *bytes.Buffer) {
 		early(fr, 8, 8000)
 	}},

@@ -3,7 +3,6 @@ package gateway
 import (
 	"context"
 	"errors"
-	"io"
 	"slices"
 	"time"
 
@@ -20,6 +19,11 @@ func (h *http2Conn) handleFrame(f http2.Frame) error {
 	if err := h.dispatchFrameLocked(f); err != nil {
 		return err
 	}
+	return h.checkLimitsLocked()
+}
+
+// checkLimitsLocked returns an error if too much waits to be sent, or too many requests were refused.
+func (h *http2Conn) checkLimitsLocked() error {
 	most := maxQueue
 	if !h.admitted {
 		most = earlyQueue
@@ -77,9 +81,11 @@ func (h *http2Conn) handleHeadersLocked(f *http2.MetaHeadersFrame) error {
 	switch {
 	case h.draining, h.handlers >= maxStreams:
 		h.queueResetLocked(f.StreamID, http2.ErrCodeRefusedStream)
+		return h.meter.take(1)
 	case err == errMalformed, f.HasPriority() && f.Priority.StreamDep == f.StreamID:
 		h.refusals++
 		h.queueResetLocked(f.StreamID, http2.ErrCodeProtocol)
+		return h.meter.take(1)
 	default:
 		h.lastServed = f.StreamID
 		h.startHandlerLocked(f, request, err)
@@ -99,7 +105,7 @@ func (h *http2Conn) lateHeadersLocked(id uint32) error {
 	case !h.wasReset(id):
 		return http2.ConnectionError(http2.ErrCodeProtocol)
 	}
-	return nil
+	return h.meter.take(1)
 }
 
 func (h *http2Conn) startHandlerLocked(f *http2.MetaHeadersFrame, request *connectRequest, err error) {
@@ -187,6 +193,9 @@ func (h *http2Conn) handleDataLocked(f *http2.DataFrame) error {
 	st := h.streams[f.StreamID]
 	if st != nil && !st.endReceived && n <= st.recvWindow {
 		st.receivedLocked(f)
+		if n > 0 && len(f.Data()) == 0 {
+			return h.meter.take(1)
+		}
 		return nil
 	}
 	h.returnCreditLocked(n)
@@ -223,6 +232,9 @@ func (h *http2Conn) handleResetLocked(f *http2.RSTStreamFrame) error {
 	switch {
 	case st != nil:
 		st.failLocked(errReset)
+		if !st.admitted && h.g.abandoned.isOver(h.abandonKeyLocked()) {
+			return h.meter.take(idleUnanswered)
+		}
 	case f.StreamID > h.lastStream:
 		return http2.ConnectionError(http2.ErrCodeProtocol)
 	}
@@ -307,12 +319,6 @@ func (h *http2Conn) handleSettingsLocked(f *http2.SettingsFrame) error {
 		h.settingsAckedLocked()
 		return nil
 	}
-	if now := time.Now(); now.Sub(h.settingsSince) > settingsTime {
-		h.settingsSince, h.settings = now, 0
-	}
-	if h.settings++; h.settings > maxSettings {
-		return http2.ConnectionError(http2.ErrCodeEnhanceYourCalm)
-	}
 	before := h.initialWindow
 	err := f.ForeachSetting(func(s http2.Setting) error {
 		if err := s.Valid(); err != nil {
@@ -360,50 +366,4 @@ func (h *http2Conn) wakeNextLocked() {
 			return
 		}
 	}
-}
-
-// idleFrames is how many frames a client may send that bring nothing, and idleRate how many more
-// a second, beside one for each KiB that it is sent: its windows have to be opened. Then they are read
-// as slowly as that.
-const (
-	idleFrames = 10_000
-	idleRate   = 1000
-)
-
-// frameMeter is between a connection and the Framer, which reads each frame's header by itself.
-type frameMeter struct {
-	io.Reader
-	h    *http2Conn
-	idle int // frames that are left
-	sent int64
-	at   time.Time
-}
-
-func (m *frameMeter) Read(p []byte) (int, error) {
-	n, err := m.Reader.Read(p)
-	if len(p) == frameHeader && n == frameHeader && bringsNothing(p) {
-		for m.idle--; m.idle <= 0; m.refill() {
-			time.Sleep(10 * time.Millisecond)
-		}
-	}
-	return n, err
-}
-
-func (m *frameMeter) refill() {
-	now, sent := time.Now(), m.h.sent.Load()
-	m.idle = min(m.idle+int(now.Sub(m.at)*idleRate/time.Second)+int((sent-m.sent)>>10), idleFrames)
-	m.at, m.sent = now, sent
-}
-
-const frameHeader = 9 // bytes (RFC 9113, 4.1)
-
-// bringsNothing reports whether a frame with the header is neither a request nor data.
-func bringsNothing(header []byte) bool {
-	switch http2.FrameType(header[3]) {
-	case http2.FrameData, http2.FrameContinuation:
-		return header[0]|header[1]|header[2] == 0
-	case http2.FrameHeaders, http2.FrameRSTStream:
-		return false
-	}
-	return true
 }

@@ -232,7 +232,7 @@ func (s *http2Stream) writeData(p []byte) error {
 		if err != nil {
 			return err
 		}
-		h.sent.Add(int64(len(p)))
+		h.meter.useful.Add(int64(idlePerData + len(p)>>10))
 		err = h.framer.WriteData(s.id, false, p)
 	}
 	if err != nil {
@@ -394,6 +394,12 @@ func (s *http2Stream) serve(ctx context.Context, request *connectRequest, err er
 	v.relay(ctx, nil, nil, s, target)
 }
 
+// abandonKeyLocked is the key of the client that was let in first.
+func (h *http2Conn) abandonKeyLocked() any {
+	client, _ := h.holder.(Identity)
+	return abandonKey(client, h.raw.RemoteAddr())
+}
+
 func (s *http2Stream) authorize(ctx context.Context, v *clientRequest, request *connectRequest) error {
 	ctx, cancel := context.WithTimeout(ctx, s.h.g.handshakeTimeout())
 	defer cancel()
@@ -436,6 +442,7 @@ func (s *http2Stream) sendConnected(target net.Conn) error {
 		return s.err
 	}
 	s.admitted = true
+	s.h.meter.useful.Add(idlePerStream)
 	status := connectedStatus(target)
 	s.queueHeadersLocked(false, func(yield func(name, value string) bool) {
 		if yield(":status", "200") && status != "" {
@@ -455,6 +462,7 @@ func (s *http2Stream) sendAnswer(a *answer) {
 	if s.err != nil {
 		return
 	}
+	h.meter.useful.Add(idlePerStream)
 	body := []byte(a.body())
 	n := int64(len(body))
 	room := s.sendWindowLocked() >= n && h.sendWindow >= n

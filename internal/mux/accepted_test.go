@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/causewayproject/causeway/internal/mux"
 )
@@ -114,6 +115,42 @@ func TestAcceptedWaitForRoom(t *testing.T) {
 					t.Fatalf("got %d streams, want the second", len(served))
 				}
 				read(t, <-served, "b")
+			})
+		})
+	}
+}
+
+// A peer that takes nothing is not read any more once some streams were ended here: until
+// their ends are sent, they cost memory.
+func TestEndsThatWaitAreBounded(t *testing.T) {
+	for name, end := range map[string]func(*mux.Stream){
+		"close":           func(st *mux.Stream) { st.Close() },
+		"reset":           func(st *mux.Stream) { st.Reset(1) },
+		"answer and end":  func(st *mux.Stream) { st.Write([]byte("no")); st.Close() },
+		"reset, a second": func(st *mux.Stream) { st.Close(); st.Reset(1) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, p := rawPeer(t, &mux.Config{MaxStreams: 1 << 16})
+				s.Serve(end)
+				open := func(n int) (opened int) {
+					p.SetWriteDeadline(time.Now().Add(time.Second))
+					for id := uint32(1 + 2*n); n < 10*mux.MaxEnding; id += 2 {
+						if _, err := p.Write(dataFrame(syn|fin, id, "ask")); err != nil {
+							break
+						}
+						n++
+					}
+					return n
+				}
+				if n := open(0); n < mux.MaxEnding || n > 2*mux.MaxEnding {
+					t.Errorf("%d streams were taken, want %d and those of a batch", n, mux.MaxEnding)
+				}
+				p.discard()
+				synctest.Wait()
+				if left := s.Leftovers(); left["ending"] > 0 || left["streams"] > 1 {
+					t.Errorf("left over once the peer reads: %v", left)
+				}
 			})
 		})
 	}

@@ -23,6 +23,7 @@ func (s *Session) Leftovers() map[string]int {
 		"streams":  len(s.streams),
 		"incoming": s.incomingStreams,
 		"accepted": s.handedOver,
+		"ending":   s.ending,
 		"unsent":   s.unsentSYNs,
 		"queued":   s.queuedBytes,
 		"grown":    s.grownTotal,
@@ -73,6 +74,7 @@ const (
 	IdleAfter  = idleAfter
 	MaxPayload = maxPayload
 	MaxRefused = maxRefused
+	MaxEnding  = maxEnding
 	MaxQueued  = maxQueued
 	MaxUnsent  = maxUnsent
 	BatchSize  = batchSize

@@ -12,6 +12,10 @@ import (
 // maxUnaccepted is how many streams of the peer may wait: see acceptSYNLocked.
 const maxUnaccepted = 64
 
+// maxEnding is how many streams of the peer may have ended here whose end was not sent yet. Each
+// takes some 650 bytes, beside its frames, which count for the Budget.
+const maxEnding = 512
+
 // maxUnsent is how many streams may be open whose SYN was not sent yet.
 const maxUnsent = 256
 
@@ -199,7 +203,8 @@ func (s *Session) sendAcks() {
 // acceptSYNLocked handles a frame with SYN, by which the peer opens a stream. It
 // returns nil if it refuses the stream. As in yamux's spec the client's ids are
 // odd and the server's even. While nobody takes the streams, or serveFunc is busy, few of
-// them may wait, and nothing more is read: each takes more than a kilobyte.
+// them may wait, and nothing more is read: each takes more than a kilobyte. The same holds
+// while maxEnding have ended here and the peer does not take their ends.
 func (s *Session) acceptSYNLocked(id uint32) (*Stream, error) {
 	if fromClient := id%2 == 1; id == 0 || fromClient == s.client {
 		return nil, protocolError("the peer opened stream %d", id)
@@ -211,7 +216,7 @@ func (s *Session) acceptSYNLocked(id uint32) (*Stream, error) {
 		s.queueRefusalLocked(id)
 		return nil, nil
 	}
-	for s.unaccepted >= maxUnaccepted && (s.serveFunc == nil || s.serving) && s.err == nil {
+	for (s.ending >= maxEnding || s.unaccepted >= maxUnaccepted && (s.serveFunc == nil || s.serving)) && s.err == nil {
 		s.mayRead.Wait()
 	}
 	if s.err != nil {

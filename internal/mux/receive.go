@@ -34,7 +34,8 @@ func (s *Session) releaseReader() {
 }
 
 // readLoop reads and handles frames until the carrier or the session ends. It waits
-// only for the carrier, and for room among the refusals: see queueRefusalLocked.
+// only for the carrier, and for the peer to take what it causes: see queueRefusalLocked and
+// acceptSYNLocked.
 func (s *Session) readLoop() {
 	w, _ := s.carrier.(idleWaiter)
 	idle := s.releaseReader

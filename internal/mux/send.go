@@ -36,7 +36,7 @@ type sender struct {
 	sentOnlyPings bool       // the last batch had only pings
 	batch         batch      // of the goroutine that set carrierInUse
 	refusals      []uint32   // ids of streams to reset with CodeTooMany
-	mayRead       sync.Cond  // readLoop waits: for fewer refusals, fewer unaccepted streams, or the end
+	mayRead       sync.Cond  // readLoop waits: for fewer refusals, unaccepted or ending streams, or the end
 }
 
 const (

@@ -26,6 +26,9 @@ type Config struct {
 	//     here yet, even if the peer has ended them. Further streams wait.
 	//   - So many resets, at least 256, may wait to be sent. If the peer does not
 	//     read them, nothing more is read from it.
+	//
+	// Whatever it is, no further stream is read while the ends of 512 of the peer's
+	// streams wait to be sent.
 	MaxStreams int
 
 	// ProbeAfter is how long the peer may be silent before it gets a ping,
@@ -84,7 +87,8 @@ type Session struct {
 	settled           bool // Open opens no more streams
 	serving           bool // a goroutine is calling serveFunc
 
-	// Streams of the peer, from their SYN until Close or Reset is called here.
+	// Streams of the peer, from their SYN until Close or Reset is called here, and ending until
+	// the end is sent.
 	// incomingStreams bounds the open ones, handedOver the accepted ones. A peer
 	// that opens and ends streams faster than they are closed here would pass the
 	// first bound, and fill our memory, without the second.
@@ -94,6 +98,7 @@ type Session struct {
 	unread          streamList    // with received bytes, also if the stream or the session has ended
 	acceptReady     sync.Cond     // acceptQueue or handedOver has changed, or the session ended
 	handedOver      int           // accepted, and not closed or reset here
+	ending          int           // closed or reset here, and the end is not sent yet
 	serveFunc       func(*Stream) // takes the streams instead of Accept; nil: Accept does
 	ackQueue        streamList    // accepted, and not acknowledged yet
 	ackTimer        *time.Timer   // nil until the first stream is accepted

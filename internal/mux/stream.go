@@ -149,6 +149,9 @@ func (st *Stream) resetStreamLocked(code uint32) {
 
 // closeBothLocked ends all reads and writes of this side.
 func (st *Stream) closeBothLocked() {
+	if st.openedByPeer && !st.closed && !st.removed {
+		st.session.ending++ // until removeStreamLocked
+	}
 	st.writeClosed, st.closed = true, true
 	st.afterReset = nil
 	st.readLimit.stop()
@@ -182,6 +185,10 @@ func (s *Session) removeStreamLocked(st *Stream) {
 	s.noteAckLocked(st)
 	if st.openedByPeer && !st.links[listAccept].in {
 		s.incomingStreams--
+	}
+	if st.openedByPeer && st.closed {
+		s.ending--
+		s.mayRead.Signal()
 	}
 	st.wakeReaderLocked()
 	st.writable.Broadcast()

@@ -155,6 +155,13 @@ func TestPeerRevokesWhatNeverWas(t *testing.T) {
 	}
 }
 
+// A replica that revokes a cluster costs no look at the sessions of the others.
+func TestRevokeLooksAtItsClusterOnly(t *testing.T) {
+	if one, many := tunnel.RevokeAllocs(1), tunnel.RevokeAllocs(10_000); many > one {
+		t.Errorf("got %v allocations with 10,000 clusters, want %v as with one", many, one)
+	}
+}
+
 // Replicas have a bounded number of sessions. One more of the same address waits until one
 // has ended.
 func TestPeerSessionsAreBounded(t *testing.T) {

@@ -34,11 +34,11 @@ const maxRevoked = 16 << 10
 
 // cluster is the record of a cluster that has, or had, an agent.
 type cluster struct {
-	agents  map[agentKey]*agentSession // of each agent the newest session that takes streams
-	open    int                        // how many sessions are open
-	until   time.Time                  // until then an agent whose session ended may come back
-	lastErr string
-	last    *EndedSession // nil: none has ended
+	agents   map[agentKey]*agentSession // of each agent the newest session that takes streams
+	sessions map[*agentSession]bool     // all that are open
+	until    time.Time                  // until then an agent whose session ended may come back
+	lastErr  string
+	last     *EndedSession // nil: none has ended
 }
 
 // agentKey tells the agents of a cluster apart.
@@ -48,7 +48,9 @@ func (sess *agentSession) agentKey() agentKey { return agentKey{sess.id.Agent, s
 
 // isForgettable reports whether no agent of the cluster is connected, and none can
 // come back without a new invitation. An agent that did not enrol counts for a week.
-func (c *cluster) isForgettable(now time.Time) bool { return c.open == 0 && now.After(c.until) }
+func (c *cluster) isForgettable(now time.Time) bool {
+	return len(c.sessions) == 0 && now.After(c.until)
+}
 
 // add registers a session. It returns the sessions of the same agent that this one
 // replaces, which the caller retires; ok is false if the agent was revoked.
@@ -69,10 +71,10 @@ func (r *registry) add(sess *agentSession) (replaced []*agentSession, ok bool) {
 			r.sweepLocked(sess.server.registrar.clock())
 			r.sweepAt = 2*len(r.clusters) + 16
 		}
-		c = &cluster{agents: map[agentKey]*agentSession{}}
+		c = &cluster{agents: map[agentKey]*agentSession{}, sessions: map[*agentSession]bool{}}
 		r.clusters[sess.id.Cluster] = c
 	}
-	c.open++
+	c.sessions[sess] = true
 	old := c.agents[sess.agentKey()]
 	switch {
 	case old == nil:
@@ -92,13 +94,15 @@ func (r *registry) sweepLocked(now time.Time) {
 
 // revoke refuses new sessions of the agent from now on, also one for which the Store
 // was asked before. If id has no Agent, it refuses those of the whole cluster whose
-// certificate was made before at. It returns the present sessions that it refuses.
+// certificate was made before at. It returns the present sessions that it refuses. It looks at
+// those of the cluster only, since another replica may call it as often as it likes.
 func (r *registry) revoke(id Identity, at time.Time) []*agentSession {
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	if r.revoked == nil {
 		r.revoked = map[Identity]time.Time{}
 	}
-	over, known := r.isOver(id, at), r.clusters[id.Cluster] != nil
+	over, c := r.isOver(id, at), r.clusters[id.Cluster]
 	if before, ok := r.revoked[id]; at.After(before) && !over {
 		for other := range r.revoked {
 			if ok || len(r.revoked) < maxRevoked {
@@ -108,14 +112,13 @@ func (r *registry) revoke(id Identity, at time.Time) []*agentSession {
 		}
 		r.revoked[id] = at
 	}
-	r.mu.Unlock()
 	switch {
-	case over || !known:
+	case over || c == nil:
 		return nil
 	case id.Agent != "":
-		return r.ofAgent(id)
+		return slices.Clone(r.byAgent[id])
 	}
-	return r.sessionsWhere(func(sess *agentSession) bool { return sess.id.Cluster == id.Cluster && sess.after.Before(at) })
+	return sessionsIn(c.sessions, func(sess *agentSession) bool { return sess.after.Before(at) })
 }
 
 // isOver reports whether all certificates that the revocation of a cluster refuses have
@@ -170,7 +173,7 @@ func (r *registry) remove(sess *agentSession, err error) {
 		delete(r.byAgent, sess.id)
 	}
 	c := r.clusters[sess.id.Cluster]
-	c.open--
+	delete(c.sessions, sess)
 	if until.After(c.until) {
 		c.until = until
 	}
@@ -231,7 +234,11 @@ func (r *registry) excessSessions(sess *agentSession) []*agentSession {
 func (r *registry) sessionsWhere(keep func(*agentSession) bool) []*agentSession {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	kept := slices.DeleteFunc(slices.Collect(maps.Keys(r.sessions)), func(sess *agentSession) bool { return !keep(sess) })
+	return sessionsIn(r.sessions, keep)
+}
+
+func sessionsIn(all map[*agentSession]bool, keep func(*agentSession) bool) []*agentSession {
+	kept := slices.DeleteFunc(slices.Collect(maps.Keys(all)), func(sess *agentSession) bool { return !keep(sess) })
 	slices.SortFunc(kept, func(a, b *agentSession) int { return cmp.Compare(a.seq, b.seq) })
 	return kept
 }

@@ -280,6 +280,9 @@ func (h *holders) forgetAll() {
 
 // noteAsked notes that a replica asks. It is called before this one looks for an agent.
 func (h *holders) noteAsked(p *inboundPeer, cluster string) {
+	if wire.CheckCluster(cluster) != nil { // none of it will come, and the name may be long
+		return
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.asked == nil || len(h.asked) >= maxKnown {

@@ -50,7 +50,8 @@ func newTicketKey() []byte {
 	return key
 }
 
-// readTicketKeys creates a key if there is none. A rotation is none if another key signs now.
+// readTicketKeys creates a key if there is none. What rotationFile says holds while one of its
+// keys signs.
 func readTicketKeys(ctx context.Context, st *state) (k ticketKeys, err error) {
 	keys, err := st.readOrCreate(ctx, ticketKeyFile, func() ([]byte, error) { return newTicketKey(), nil })
 	if err != nil {
@@ -87,7 +88,7 @@ func replaceTicketKey(ctx context.Context, st *state, signs []byte, revoked ...[
 func revokeTickets(ctx context.Context, st *state) error {
 	k, err := readTicketKeys(ctx, st)
 	if err == nil {
-		err = st.deleteValue(ctx, rotationFile)
+		err = endRotation(ctx, st)
 	}
 	if err != nil {
 		return err
@@ -157,6 +158,12 @@ func dropTicketKey(ctx context.Context, st *state, k ticketKeys, now time.Time, 
 	if err != nil {
 		return err
 	}
+	return endRotation(ctx, st)
+}
+
+// endRotation forgets the other key, and who has used it.
+func endRotation(ctx context.Context, st *state) error {
+	found, err := st.Store.List(ctx, tunnel.KindValue, usePrefix)
 	for _, r := range found {
 		err = errors.Join(err, st.deleteValue(ctx, r.Name))
 	}
@@ -181,8 +188,15 @@ func (t *tickets) noteUse(id gateway.Identity) {
 	t.used[id] = time.Now().UTC().Truncate(time.Hour)
 }
 
-// saveUses saves the uses since the last call, for all servers and for rotate drop. What fails is
-// noted again when the client comes again.
+// forgetUses forgets those that saveUses has not saved: they were of a key that was dropped.
+func (t *tickets) forgetUses() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.used = nil
+}
+
+// saveUses saves the uses since the last call, for all servers and for rotate drop. After drop there
+// are none. What fails is noted again when the client comes again.
 func (t *tickets) saveUses(ctx context.Context, st *state) (err error) {
 	t.mu.Lock()
 	used := t.used

@@ -115,6 +115,7 @@ func TestRotateTickets(t *testing.T) {
 			t.Errorf("got the list\n%s", got)
 		}
 		time.Sleep(5 * 24 * time.Hour)
+		one.want(t, "the former key's, which is not noted before drop", anns, "")
 		step("drop", "")
 		for _, s := range []servingTickets{one, two} {
 			s.load(t, st)
@@ -132,11 +133,7 @@ func TestRevokeRotated(t *testing.T) {
 	st := newMemoryState()
 	all, id := newServingTickets(t, st), gateway.Identity{Name: "ann", Cluster: "default/prod"}
 	lost, kept := issueTicket(t, all, id), issueTicket(t, all, id)
-	for _, step := range []string{"add", "switch"} {
-		if err := rotateTickets(t.Context(), st, step, true, io.Discard); err != nil {
-			t.Fatal(err)
-		}
-	}
+	switchTickets(t, st)
 	if _, err := revokeTicket(t.Context(), st, strings.NewReader("http://ann:"+lost.Password+"@gateway:3128")); err != nil {
 		t.Fatal(err)
 	}
@@ -144,10 +141,14 @@ func TestRevokeRotated(t *testing.T) {
 	fresh := issueTicket(t, all, id)
 	all.want(t, "the lost one", lost, "the ticket was revoked")
 	all.want(t, "the other one of the former key", kept, "")
+	all.load(t, st)
 	if err := revokeTickets(t.Context(), st); err != nil {
 		t.Fatal(err)
 	}
 	all.load(t, st)
+	if left, err := st.Store.List(t.Context(), tunnel.KindValue, usePrefix); err != nil || len(left) > 0 {
+		t.Errorf("got %v, %v after all were revoked", left, err)
+	}
 	for _, c := range []gateway.Credentials{lost, kept, fresh} {
 		all.want(t, "one of before", c, "the ticket was revoked")
 	}
@@ -156,11 +157,22 @@ func TestRevokeRotated(t *testing.T) {
 	}
 }
 
+// switchTickets has a new key sign, and the former one be accepted.
+func switchTickets(t *testing.T, st *state) {
+	t.Helper()
+	for _, step := range []string{"add", "switch"} {
+		if err := rotateTickets(t.Context(), st, step, true, io.Discard); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // A use is written once an hour, by all servers together.
 func TestUsesAreWrittenSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		st := newMemoryState()
 		one, two := newServingTickets(t, st), newServingTickets(t, st)
+		switchTickets(t, st)
 		versions := map[string]bool{}
 		for range 180 {
 			for _, s := range []servingTickets{one, two} {

@@ -156,6 +156,9 @@ func loadTickets(ctx context.Context, st *state, t *tickets) error {
 	case k.former != nil:
 		former = k.former
 	}
+	if k.former == nil {
+		t.forgetUses()
+	}
 	err = errors.Join(t.SetKeys(accepted...), t.former.SetKeys(former))
 	if len(k.revoked) > 0 {
 		err = errors.Join(err, t.revoked.SetKeys(k.revoked...))

@@ -191,14 +191,7 @@ func TestPushFromPeer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		session := b.rawPeer(c)
-		control, err := session.Open(t.Context(), rawPeerHello("b"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if kind, _, err := readRaw(control); kind != 2 || err != nil {
-			t.Fatalf("got %d, %v, want a WELCOME", kind, err)
-		}
+		session := b.greetedPeer(c, "b")
 		push := rawMessage(70, uint16(7), []byte(testCluster))
 		for _, tt := range []struct {
 			name  string

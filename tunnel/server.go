@@ -134,7 +134,8 @@ type KeepAlive struct {
 // with most. A connection ends if its other end has taken nothing of what waits, or has sent no
 // more of a piece of data, for 5 seconds.
 //
-// Beside it Linux keeps some 256 KiB for a connection to a client or a target that does not read.
+// Beside it Linux keeps some 256 KiB for a connection to a client or a target that does not read,
+// and up to net.ipv4.tcp_rmem (6 MB) of what a client sends to a target that does not.
 //
 // Share a Budget before its first use, and do not copy it.
 type Budget = budget.Budget

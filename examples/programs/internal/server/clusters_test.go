@@ -249,8 +249,8 @@ func TestEndOfCluster(t *testing.T) {
 	}
 }
 
-// A ticket ends with its Cluster, and is none for the next one of the name, even if nothing is
-// kept of the former. One that is not a day older than the cluster's first invitation is good.
+// A ticket ends with its Cluster. The next Cluster of the name refuses it, even if nothing is kept of
+// the former; a ticket that is at most a day older than a Cluster's first invitation is good.
 func TestFormerClustersTicket(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, st := t.Context(), newMemoryState()

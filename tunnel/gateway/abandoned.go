@@ -12,13 +12,16 @@ import (
 )
 
 const (
-	// abandonBurst is how many dials a client may leave before they are answered: each costs an agent,
-	// and others, a dial. abandonRate are forgotten in a second. While there are more, its next ones are
-	// made one after the other, abandonRate in a second.
+	// abandonBurst is how many requests a client may leave before they are answered: each costs an agent,
+	// and others, a dial. abandonRate are forgotten in a second, and abandonMost are remembered. While
+	// there are abandonBurst, its next dials are made one after the other, abandonRate in a second.
 	abandonBurst = 1000
 	abandonRate  = 50
+	abandonMost  = 2 * abandonBurst
 	// pendingShare is how many dials may wait for their answer for each that the client may still leave.
 	pendingShare = 10
+	// maxPaced is how many more may wait for their turn. The rest is refused.
+	maxPaced = abandonRate
 )
 
 // errPaced is [Limited].
@@ -32,38 +35,21 @@ func (pacedError) Error() string {
 
 func (pacedError) RetryAfter() time.Duration { return abandonBurst / abandonRate * time.Second }
 
-// abandonedDials counts the dials that clients have left, over all their connections.
+// abandonedDials counts the requests that clients have left, over all their connections.
 type abandonedDials struct {
-	mu      sync.Mutex // guards the fields below, and those of the accounts except turn
+	mu      sync.Mutex // guards the fields below, and those of the accounts
 	clients map[any]*abandonAccount
 	sweepAt int
 }
 
 // abandonAccount is that of a client.
 type abandonAccount struct {
+	all     *abandonedDials
+	client  any           // its key
 	turn    chan struct{} // has an element while a dial has its turn
-	pending int           // dials that wait: for their turn, or for their answer
-	left    float64       // dials that were left, at the time
+	pending int           // requests that wait: for their turn, or for their answer
+	left    float64       // requests that were left, at the time
 	at      time.Time
-}
-
-// forget reduces what the client has left, and returns the rest.
-func (a *abandonAccount) forget() float64 {
-	now := time.Now()
-	a.left, a.at = max(0, a.left-abandonRate*now.Sub(a.at).Seconds()), now
-	return a.left
-}
-
-// isOver reports whether one more dial has to wait for its turn.
-func (a *abandonAccount) isOver() bool {
-	return float64(a.pending) >= pendingShare*(abandonBurst-a.forget())
-}
-
-func (d *abandonedDials) isOver(client any) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	a := d.clients[client]
-	return a != nil && a.isOver()
 }
 
 // abandonKey is the key of a client: its Identity, or where it comes from if it has no name.
@@ -74,34 +60,63 @@ func abandonKey(client Identity, remote net.Addr) any {
 	return turns.Source(remote)
 }
 
-// enter returns when the client may dial. Unless there is an error, the caller calls leave.
-func (d *abandonedDials) enter(ctx context.Context, client any) error {
+// excess is how many dials wait for their turn. If it is negative, one more need not.
+func (a *abandonAccount) excess() float64 {
+	return float64(a.pending) - pendingShare*max(0, abandonBurst-a.forget())
+}
+
+// forget reduces what the client has left, and returns the rest.
+func (a *abandonAccount) forget() float64 {
+	now := time.Now()
+	a.left, a.at = max(0, a.left-abandonRate*now.Sub(a.at).Seconds()), now
+	return a.left
+}
+
+// isIdle reports whether the client can be forgotten.
+func (a *abandonAccount) isIdle() bool { return a.pending == 0 && a.forget() == 0 }
+
+// pendingDial is a request that has no answer yet. The zero value is none.
+type pendingDial struct {
+	account *abandonAccount
+	paced   bool // it has to wait for its turn
+}
+
+// enter counts a request of the client, unless too many wait for their turn.
+func (d *abandonedDials) enter(client any) (pendingDial, error) {
 	d.mu.Lock()
+	defer d.mu.Unlock()
 	a := d.clients[client]
 	if a == nil {
-		a = &abandonAccount{turn: make(chan struct{}, 1)}
+		a = &abandonAccount{all: d, client: client, turn: make(chan struct{}, 1)}
 		if d.clients == nil {
 			d.clients = map[any]*abandonAccount{}
 		}
 		d.clients[client] = a
 	}
-	mustWait := a.isOver()
+	excess := a.excess()
+	if excess >= maxPaced {
+		return pendingDial{}, errPaced
+	}
 	a.pending++
-	d.mu.Unlock()
-	if !mustWait {
-		return nil
-	}
-	err := a.waitTurn(ctx)
-	if err != nil {
-		d.leave(client, false)
-	}
-	return err
+	return pendingDial{a, excess >= 0}, nil
 }
 
-func (a *abandonAccount) waitTurn(ctx context.Context) error {
+// isPaced reports whether a dial of the client has to wait for its turn.
+func (d *abandonedDials) isPaced(client any) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	a := d.clients[client]
+	return a != nil && a.excess() >= 0
+}
+
+// await returns when the client may dial.
+func (p pendingDial) await(ctx context.Context) error {
+	if !p.paced {
+		return nil
+	}
 	select {
-	case a.turn <- struct{}{}:
-		defer func() { <-a.turn }()
+	case p.account.turn <- struct{}{}:
+		defer func() { <-p.account.turn }()
 	case <-ctx.Done():
 		return fmt.Errorf("%w: %w", errPaced, context.Cause(ctx))
 	}
@@ -115,41 +130,25 @@ func (a *abandonAccount) waitTurn(ctx context.Context) error {
 	}
 }
 
-// leave is called when the client has its answer, or was abandoned.
-func (d *abandonedDials) leave(client any, abandoned bool) {
+// leave is called when the client was told of its target, or has abandoned the request. A second call
+// does nothing.
+func (p *pendingDial) leave(abandoned bool) {
+	a := p.account
+	if p.account = nil; a == nil {
+		return
+	}
+	d := a.all
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	a := d.clients[client]
 	a.pending--
 	if a.forget(); abandoned {
-		a.left++
+		a.left = min(a.left+1, abandonMost)
 	}
 	if a.isIdle() {
-		delete(d.clients, client)
+		delete(d.clients, a.client)
 	}
 	if len(d.clients) >= d.sweepAt { // twice as many as were left the last time
-		maps.DeleteFunc(d.clients, func(_ any, a *abandonAccount) bool { a.forget(); return a.isIdle() })
+		maps.DeleteFunc(d.clients, func(_ any, a *abandonAccount) bool { return a.isIdle() })
 		d.sweepAt = 2*len(d.clients) + 16
-	}
-}
-
-// isIdle reports whether the client can be forgotten.
-func (a *abandonAccount) isIdle() bool { return a.pending == 0 && a.left == 0 }
-
-// enterDial waits until the client may dial. leaveDial is called later, by finish at the latest.
-func (r *clientRequest) enterDial(ctx context.Context) error {
-	client := abandonKey(r.request.Client, r.request.Credentials.Remote)
-	if err := r.g.abandoned.enter(ctx, client); err != nil {
-		return err
-	}
-	r.dialing = client
-	return nil
-}
-
-// leaveDial is called when the client was told of its target, or is gone. A second call does nothing.
-func (r *clientRequest) leaveDial(abandoned bool) {
-	if r.dialing != nil {
-		r.g.abandoned.leave(r.dialing, abandoned)
-		r.dialing = nil
 	}
 }

@@ -127,7 +127,10 @@ func TestAbandonedDials(t *testing.T) {
 				}
 				time.Sleep(time.Second)
 				if n := b.never.Load(); n < 40 || n > 60 {
-					t.Errorf("%d dials of 500 that wait were made in a second, want 50", n)
+					t.Errorf("%d of 500 dials were made in a second, want 50", n)
+				}
+				if n := ann.resets()[http2.ErrCodeEnhanceYourCalm]; n < 440 || n > 460 {
+					t.Errorf("%d of them were refused, want 450", n)
 				}
 				time.Sleep(time.Minute)
 				if took := ann.echoes(ann.connect("echo", 0)); took > 0 {

@@ -180,7 +180,7 @@ func (c *clientConn) negotiateAndDial(p *protocol) (net.Conn, error) {
 	}
 	if err != nil {
 		abort.Reset(target, 0)
-		c.request.leaveDial(true)
+		c.request.pending.leave(true)
 		return nil, c.request.recordFailure(PhaseRelay, err)
 	}
 	c.conn.SetWriteDeadline(time.Time{})

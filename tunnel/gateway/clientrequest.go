@@ -22,7 +22,7 @@ type clientRequest struct {
 	counted    bool    // for MaxConns
 	countedFor string  // that it counts for; empty if for none
 	dialed     int     // bytes from the client that Dial has written
-	dialing    any     // the client that it counts for as a dial that waits; nil if it doesn't
+	pending    pendingDial
 }
 
 // requestCounts counts the requests of a Gateway.
@@ -57,7 +57,7 @@ func (g *Gateway) beginRequest(door Door, remote net.Addr) *clientRequest {
 }
 
 func (r *clientRequest) finish() {
-	r.leaveDial(false)
+	r.pending.leave(false)
 	vs := &r.g.requests
 	vs.mu.Lock()
 	defer vs.mu.Unlock()
@@ -155,7 +155,7 @@ func (r *clientRequest) dial(ctx context.Context, first []byte) (net.Conn, []byt
 	stays := ctx // until the client leaves
 	ctx, cancel := context.WithTimeout(ctx, cmp.Or(r.g.DialTimeout, 30*time.Second))
 	defer cancel()
-	if err := r.enterDial(ctx); err != nil {
+	if err := r.awaitDial(ctx); err != nil {
 		return nil, nil, r.recordFailure(PhaseLimit, err)
 	}
 	began := time.Now()
@@ -165,7 +165,7 @@ func (r *clientRequest) dial(ctx context.Context, first []byte) (net.Conn, []byt
 	}
 	conn, err := r.g.Dial(ctx, request)
 	if stays.Err() != nil {
-		r.leaveDial(true)
+		r.pending.leave(true)
 	}
 	if cause := context.Cause(ctx); err != nil && cause != nil && !errors.Is(err, cause) {
 		err = fmt.Errorf("%w: %w", cause, err)
@@ -186,6 +186,17 @@ func (r *clientRequest) dial(ctx context.Context, first []byte) (net.Conn, []byt
 	return conn, early, nil
 }
 
+// awaitDial returns when the client may dial.
+func (r *clientRequest) awaitDial(ctx context.Context) (err error) {
+	if r.pending.account == nil {
+		r.pending, err = r.g.abandoned.enter(abandonKey(r.request.Client, r.request.Credentials.Remote))
+	}
+	if err == nil {
+		err = r.pending.await(ctx)
+	}
+	return err
+}
+
 // isHandshake reports whether b begins a TLS handshake, and may travel with a dial.
 func isHandshake(b []byte) bool {
 	const recordHandshake, recordHeader = 22, 5
@@ -195,7 +206,7 @@ func isHandshake(b []byte) bool {
 // relay copies between client and target until both have ended or ctx ends. Both are
 // closed when it returns. early was already read from the client; written is called when the target has it.
 func (r *clientRequest) relay(ctx context.Context, early []byte, written func(), client, target net.Conn) {
-	r.leaveDial(false)
+	r.pending.leave(false)
 	to := target.RemoteAddr()
 	res := relay.RelayEarly(ctx, early, written, client, target)
 	res.AToB += int64(r.dialed)

@@ -55,7 +55,7 @@ const (
 	// maxPending is how many handlers a connection may have before a stream is let
 	// in: with as many, nothing is read until one has returned. maxRefused is how
 	// many requests may be refused until then, as each may be a line of a log.
-	maxPending = 16
+	maxPending = 1
 	maxRefused = 100
 	// maxResets is how many of the streams are remembered that we have reset.
 	maxResets = 64

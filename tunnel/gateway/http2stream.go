@@ -371,10 +371,11 @@ func (c *chunkList) takeFirst() *chunk {
 
 // serve is the handler of a stream. It is given the request or the error of its
 // header.
-func (s *http2Stream) serve(ctx context.Context, request *connectRequest, err error) {
+func (s *http2Stream) serve(ctx context.Context, request *connectRequest, pending pendingDial, err error) {
 	g := s.h.g
 	v := g.beginRequest(DoorConnect, s.h.raw.RemoteAddr())
 	defer v.finish()
+	v.pending = pending
 	var target net.Conn
 	if err != nil {
 		err = v.recordFailure(PhaseHandshake, err)
@@ -382,12 +383,13 @@ func (s *http2Stream) serve(ctx context.Context, request *connectRequest, err er
 		target, _, err = v.dial(ctx, nil)
 	}
 	if err != nil {
+		v.pending.leave(ctx.Err() != nil)
 		s.sendAnswer(answerFor(err))
 		return
 	}
 	if err := s.sendConnected(target); err != nil {
 		abort.Reset(target, 0)
-		v.leaveDial(true)
+		v.pending.leave(true)
 		v.recordFailure(PhaseRelay, err)
 		return
 	}

@@ -35,6 +35,8 @@ const (
 	// patientTimes is how often a write fails, unless the API server refuses it for
 	// what it is, before that is told of.
 	patientTimes = 3
+	// scopeTime is how long what the API server says of a Cluster holds for the writes of one plan.
+	scopeTime = time.Second
 )
 
 var errUnconditional = errors.New("controllers: an Update or Delete without the resourceVersion that was read")
@@ -63,6 +65,18 @@ func listWrites(action provider.Action) (writes []provider.Action) {
 // whatever leads to plans until then.
 func (k *kubeconfigRun) applyAction(ctx context.Context, u *unstructured.Unstructured, cluster provider.Cluster, action provider.Action, config provider.Config) time.Duration {
 	key := nameOf(u)
+	var checked time.Time
+	check := func() error {
+		began := time.Now()
+		if began.Sub(checked) < scopeTime {
+			return nil
+		}
+		err := checkScope(ctx, k.mgr.GetAPIReader(), u)
+		if err == nil {
+			checked = began
+		}
+		return err
+	}
 	writes := listWrites(action)
 	k.state.keepFailures(key, writes)
 	version := ""
@@ -71,7 +85,7 @@ func (k *kubeconfigRun) applyAction(ctx context.Context, u *unstructured.Unstruc
 		failed := k.state.failureOf(key, what, config.Now)
 		if failed == nil {
 			var err error
-			if version, err = k.writeSecret(ctx, u, what, write); err != nil {
+			if version, err = k.writeSecret(ctx, key, what, write, check); err != nil {
 				if k.isConflict(ctx, write, err) {
 					return k.state.noteConflict(key)
 				}
@@ -84,7 +98,7 @@ func (k *kubeconfigRun) applyAction(ctx context.Context, u *unstructured.Unstruc
 			if isRefusal(failed.err) || failed.times >= patientTimes {
 				told := provider.WriteFailed(cluster, write, config, failed.err)
 				k.tellEvents(u, told.Events, "")
-				k.applyCondition(ctx, u, cluster, told)
+				k.applyCondition(ctx, u, cluster, told, check)
 			}
 			return max(time.Until(failed.retryAt), time.Millisecond)
 		}
@@ -93,7 +107,7 @@ func (k *kubeconfigRun) applyAction(ctx context.Context, u *unstructured.Unstruc
 		k.state.change(key, func(c *clusterState) { c.conflicts = 0 })
 	}
 	k.tellEvents(u, action.Events, version)
-	if wait := k.applyCondition(ctx, u, cluster, action); wait > 0 {
+	if wait := k.applyCondition(ctx, u, cluster, action, check); wait > 0 {
 		return wait
 	}
 	if action.After > 0 {
@@ -133,8 +147,8 @@ func (k *kubeconfigRun) isConflict(ctx context.Context, action provider.Action, 
 }
 
 // writeSecret returns the Secret's new resourceVersion.
-func (k *kubeconfigRun) writeSecret(ctx context.Context, u *unstructured.Unstructured, what string, action provider.Action) (string, error) {
-	if err := checkScope(ctx, k.mgr.GetAPIReader(), u); err != nil {
+func (k *kubeconfigRun) writeSecret(ctx context.Context, cluster types.NamespacedName, what string, action provider.Action, check func() error) (string, error) {
+	if err := check(); err != nil {
 		return "", err
 	}
 	write, secret := k.writer.write, action.Create
@@ -153,7 +167,7 @@ func (k *kubeconfigRun) writeSecret(ctx context.Context, u *unstructured.Unstruc
 	if err := write(ctx, secret); err != nil {
 		return "", err
 	}
-	k.state.change(nameOf(u), func(c *clusterState) {
+	k.state.change(cluster, func(c *clusterState) {
 		delete(c.failures, what)
 	})
 	return secret.ResourceVersion, nil
@@ -167,7 +181,7 @@ func (k *kubeconfigRun) fieldManager() string {
 // applyCondition writes the condition to the Cluster's status, unless it has it already.
 // It replaces another writer's condition only if this provider manages the Secret:
 // there is one writer at a time. It returns when to try again; 0 if all is well.
-func (k *kubeconfigRun) applyCondition(ctx context.Context, u *unstructured.Unstructured, cluster provider.Cluster, action provider.Action) time.Duration {
+func (k *kubeconfigRun) applyCondition(ctx context.Context, u *unstructured.Unstructured, cluster provider.Cluster, action provider.Action, check func() error) time.Duration {
 	if action.Condition == nil {
 		return 0
 	}
@@ -199,7 +213,7 @@ func (k *kubeconfigRun) applyCondition(ctx context.Context, u *unstructured.Unst
 		return time.Until(failed.retryAt)
 	}
 	version := ""
-	err := checkScope(ctx, k.mgr.GetAPIReader(), u)
+	err := check()
 	if err == nil {
 		var opts []client.SubResourcePatchOption
 		if action.Managed { // without force, a condition of another manager is a conflict

@@ -211,12 +211,14 @@ func TestClusterAsked(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newBed(t)
 			b.setPlan(provider.Plan)
-			var lists atomic.Int32
+			var gets, lists atomic.Int32
 			b.SetFault(func(r *http.Request) int {
 				switch {
 				case r.Method != http.MethodGet:
-				case forbidden && strings.HasSuffix(r.URL.Path, "/clusters/one"):
-					return http.StatusForbidden
+				case strings.HasSuffix(r.URL.Path, "/clusters/one"):
+					if gets.Add(1); forbidden {
+						return http.StatusForbidden
+					}
 				case strings.Contains(r.URL.RawQuery, "metadata.name%3Done") && strings.HasSuffix(r.URL.Path, "/clusters"):
 					lists.Add(1)
 				}
@@ -230,6 +232,9 @@ func TestClusterAsked(t *testing.T) {
 			b.Until(t, "the condition", func() bool { return b.reason("one") == provider.ReasonNotProbed })
 			if n := lists.Load(); (n > 0) != forbidden {
 				t.Errorf("got %d lists", n)
+			}
+			if n := gets.Load(); n != 2 { // the Secrets, and then what the condition is about
+				t.Errorf("it was asked for %d times, want once for the writes of each of two plans", n)
 			}
 		})
 	}

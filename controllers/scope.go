@@ -17,8 +17,8 @@ import (
 
 // checkScope asks the API server whether a Cluster is still the one that a cache had, and
 // says the same. If the cached one has no UID, the cache had none, and there must be none. It is
-// called right before each write. If something differs, the error is errCacheLate: the cache will
-// show the change.
+// called right before a write, or the first of those that one plan makes within scopeTime. If
+// something differs, the error is errCacheLate: the cache will show the change.
 func checkScope(ctx context.Context, live client.Reader, cached *unstructured.Unstructured) error {
 	now, err := liveCluster(ctx, live, cached, nameOf(cached))
 	if err != nil {

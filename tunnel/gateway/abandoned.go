@@ -47,7 +47,8 @@ type abandonAccount struct {
 	all     *abandonedDials
 	client  any           // its key
 	turn    chan struct{} // has an element while a dial has its turn
-	pending int           // requests that wait: for their turn, or for their answer
+	paced   int           // requests that wait for their turn
+	pending int           // all that wait: for their turn, or for their answer
 	left    float64       // requests that were left, at the time
 	at      time.Time
 }
@@ -60,9 +61,9 @@ func abandonKey(client Identity, remote net.Addr) any {
 	return turns.Source(remote)
 }
 
-// excess is how many dials wait for their turn. If it is negative, one more need not.
-func (a *abandonAccount) excess() float64 {
-	return float64(a.pending) - pendingShare*max(0, abandonBurst-a.forget())
+// isPaced reports whether one more dial has to wait for its turn.
+func (a *abandonAccount) isPaced() bool {
+	return float64(a.pending) >= pendingShare*max(0, abandonBurst-a.forget())
 }
 
 // forget reduces what the client has left, and returns the rest.
@@ -93,12 +94,15 @@ func (d *abandonedDials) enter(client any) (pendingDial, error) {
 		}
 		d.clients[client] = a
 	}
-	excess := a.excess()
-	if excess >= maxPaced {
-		return pendingDial{}, errPaced
+	paced := a.isPaced()
+	if paced {
+		if a.paced >= maxPaced {
+			return pendingDial{}, errPaced
+		}
+		a.paced++
 	}
 	a.pending++
-	return pendingDial{a, excess >= 0}, nil
+	return pendingDial{a, paced}, nil
 }
 
 // isPaced reports whether a dial of the client has to wait for its turn.
@@ -106,14 +110,15 @@ func (d *abandonedDials) isPaced(client any) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	a := d.clients[client]
-	return a != nil && a.excess() >= 0
+	return a != nil && a.isPaced()
 }
 
 // await returns when the client may dial.
-func (p pendingDial) await(ctx context.Context) error {
+func (p *pendingDial) await(ctx context.Context) error {
 	if !p.paced {
 		return nil
 	}
+	defer p.endWait()
 	select {
 	case p.account.turn <- struct{}{}:
 		defer func() { <-p.account.turn }()
@@ -130,13 +135,26 @@ func (p pendingDial) await(ctx context.Context) error {
 	}
 }
 
+// endWait is called when the dial has its turn, or needs none any more.
+func (p *pendingDial) endWait() {
+	d := p.account.all
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if p.paced {
+		p.paced = false
+		p.account.paced--
+	}
+}
+
 // leave is called when the client was told of its target, or has abandoned the request. A second call
 // does nothing.
 func (p *pendingDial) leave(abandoned bool) {
 	a := p.account
-	if p.account = nil; a == nil {
+	if a == nil {
 		return
 	}
+	p.endWait()
+	p.account = nil
 	d := a.all
 	d.mu.Lock()
 	defer d.mu.Unlock()

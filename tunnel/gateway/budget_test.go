@@ -45,6 +45,7 @@ type budgetBed struct {
 	conns    []net.Conn // of all clients
 	asked    int        // by HTTP/1
 	ended    atomic.Int64
+	idled    atomic.Value // whose connection was ended for frames that bring nothing
 	never    atomic.Int64 // dials to the one that is never connected
 }
 
@@ -57,6 +58,11 @@ func newBudgetBed(t *testing.T, bound int64) (b *budgetBed, end func()) {
 	g := &gateway.Gateway{Dial: b.dial, Budget: &b.shared, Grace: -1, DialTimeout: time.Hour}
 	g.Authenticate = func(_ context.Context, c gateway.Credentials) (gateway.Identity, error) {
 		return gateway.Identity{Name: c.User, Cluster: "a"}, nil
+	}
+	g.Hooks.Failed = func(err error) {
+		if e := err.(*gateway.Error); e.Phase == gateway.PhaseLimit && strings.Contains(e.Error(), "bring nothing") {
+			b.idled.Store(e.Request.Client.Name)
+		}
 	}
 	served := make(chan error, 1)
 	go func() { served <- g.ServeConnect(t.Context(), b.listener) }()
@@ -132,6 +138,9 @@ func TestAbandonedDials(t *testing.T) {
 				if n := ann.resets()[http2.ErrCodeEnhanceYourCalm]; n < 440 || n > 460 {
 					t.Errorf("%d of them were refused, want 450", n)
 				}
+				if took := ann.echoes(ann.connect("echo", 0)); took > time.Second {
+					t.Errorf("beside dials that hang another one has waited %v", took)
+				}
 				time.Sleep(time.Minute)
 				if took := ann.echoes(ann.connect("echo", 0)); took > 0 {
 					t.Errorf("a minute later it has waited %v", took)
@@ -143,6 +152,7 @@ func TestAbandonedDials(t *testing.T) {
 
 // A connection with too many frames that bring nothing ends, and its client learns why.
 func TestIdleFrames(t *testing.T) {
+	wasReset := false
 	for name, write := range map[string]func(c *budgetClient, id uint32) error{
 		"priority":   func(c *budgetClient, id uint32) error { return c.WritePriority(id, http2.PriorityParam{}) },
 		"windows":    func(c *budgetClient, id uint32) error { return c.WriteWindowUpdate(0, 1) },
@@ -154,7 +164,14 @@ func TestIdleFrames(t *testing.T) {
 		"resets": func(c *budgetClient, id uint32) error {
 			return c.WriteRSTStream(c.connect("never", 0), http2.ErrCodeCancel)
 		},
-		"resets of one":       func(c *budgetClient, id uint32) error { return c.WriteRSTStream(id, http2.ErrCodeCancel) },
+		"resets of one": func(c *budgetClient, id uint32) error { return c.WriteRSTStream(id, http2.ErrCodeCancel) },
+		"data of a stream that was reset": func(c *budgetClient, id uint32) error {
+			if !wasReset {
+				c.WriteRSTStream(id, http2.ErrCodeCancel)
+			}
+			wasReset = true
+			return c.WriteData(id, false, []byte("x"))
+		},
 		"continuations":       func(c *budgetClient, id uint32) error { return c.WriteContinuation(3, false, nil) },
 		"long continuations":  func(c *budgetClient, id uint32) error { return c.WriteContinuation(3, false, sizeUpdates[:1<<10]) },
 		"short continuations": func(c *budgetClient, id uint32) error { return c.WriteContinuation(3, false, sizeUpdates[:1]) },
@@ -183,8 +200,11 @@ func TestIdleFrames(t *testing.T) {
 				time.Sleep(10 * time.Second)
 				c.mu.Lock()
 				defer c.mu.Unlock()
-				if sent > 4500 || c.code[0] != http2.ErrCodeEnhanceYourCalm {
-					t.Errorf("%d frames, and then %v; want 4,000 at most and ENHANCE_YOUR_CALM", sent, c.code[0])
+				if sent > 4500 || c.code[0] != http2.ErrCodeEnhanceYourCalm || !strings.Contains(c.reason, "bring nothing") {
+					t.Errorf("%d frames, and then %v, %q; want 4,000 at most and ENHANCE_YOUR_CALM", sent, c.code[0], c.reason)
+				}
+				if got := b.idled.Load(); got != "ann" {
+					t.Errorf("the failure names %v, want the client", got)
 				}
 			})
 		})
@@ -222,6 +242,10 @@ func TestUsefulFrames(t *testing.T) {
 				<-c.data
 			}
 			c.WriteWindowUpdate(id, 1<<10)
+		}},
+		{"a byte at a time, and a ping", 20_000, func(c *budgetClient, id uint32) {
+			echo(c, id, nine[:1])
+			c.WritePing(false, [8]byte{})
 		}},
 		{"a ping in ten seconds for days", 50_000, func(c *budgetClient, id uint32) {
 			time.Sleep(10 * time.Second)
@@ -275,6 +299,8 @@ type budgetClient struct {
 	mu   sync.Mutex
 	data chan int
 	code map[uint32]http2.ErrCode // of the streams that were reset, and 0 for the connection
+	// reason is what the connection's end says.
+	reason string
 }
 
 // client returns a client, which reads what it is sent, or so many frames of data.
@@ -318,7 +344,7 @@ func (c *budgetClient) readFrames(data int) {
 			c.mu.Unlock()
 		case *http2.GoAwayFrame:
 			c.mu.Lock()
-			c.code[0] = f.ErrCode
+			c.code[0], c.reason = f.ErrCode, string(f.DebugData())
 			c.mu.Unlock()
 		case *http2.DataFrame:
 			data--

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"runtime"
 	"sync"
 	"syscall"
 	"time"
@@ -67,6 +68,9 @@ const (
 	// idleHTTP2 is how long a connection stays open without a stream, after one that was
 	// connected. Those that are refused don't lengthen its life.
 	idleHTTP2 = 2 * time.Minute
+	// yieldFrames is after how many frames of a connection others have their turn: what it has sent is
+	// read at once, and may be a thousand frames.
+	yieldFrames = 64
 	// cutTime bounds the write of resets when a connection is cut.
 	cutTime = 100 * time.Millisecond
 )
@@ -179,7 +183,10 @@ func (h *http2Conn) readFrames(r io.Reader) error {
 		http2.Setting{ID: http2.SettingMaxHeaderListSize, Val: h.framer.MaxHeaderListSize})
 	h.wakeSender()
 	h.mu.Unlock()
-	for first := true; ; first = false {
+	for n := 0; ; n++ {
+		if n%yieldFrames == 0 {
+			runtime.Gosched()
+		}
 		f, err := h.framer.ReadFrame()
 		var stream http2.StreamError
 		switch {
@@ -197,7 +204,7 @@ func (h *http2Conn) readFrames(r io.Reader) error {
 		case err != nil:
 			return err
 		}
-		if _, ok := f.(*http2.SettingsFrame); first && !ok {
+		if _, ok := f.(*http2.SettingsFrame); n == 0 && !ok {
 			return http2.ConnectionError(http2.ErrCodeProtocol)
 		}
 		if err := h.handleFrame(f); err != nil {
@@ -209,14 +216,17 @@ func (h *http2Conn) readFrames(r io.Reader) error {
 // closeWith closes the connection because of err, with a GOAWAY (RFC 9113, 6.8), and
 // waits for its goroutines.
 func (h *http2Conn) closeWith(err error) {
-	code := http2.ErrCodeNo
+	code, reason := http2.ErrCodeNo, ""
 	if broken, ok := errors.AsType[http2.ConnectionError](err); ok {
 		code = http2.ErrCode(broken)
-		h.request.recordFailure(PhaseHandshake, err)
+		h.recordBroken(code, err)
+		if code == http2.ErrCodeEnhanceYourCalm {
+			reason = err.Error()
+		}
 	}
 	h.mu.Lock()
 	h.draining = true
-	h.queued.WriteGoAway(h.lastServed, code, nil)
+	h.queued.WriteGoAway(h.lastServed, code, []byte(reason))
 	h.err = &net.OpError{Op: "read", Net: "tcp", Addr: h.raw.RemoteAddr(), Err: syscall.ECONNRESET}
 	for _, st := range h.streams {
 		st.failLocked(h.err)
@@ -230,6 +240,18 @@ func (h *http2Conn) closeWith(err error) {
 	h.raw.Close()
 	h.wakeSender()
 	h.wg.Wait()
+}
+
+// recordBroken records why the connection ends, and whose it is.
+func (h *http2Conn) recordBroken(code http2.ErrCode, err error) {
+	phase := PhaseHandshake
+	h.mu.Lock()
+	if h.admitted && code == http2.ErrCodeEnhanceYourCalm {
+		phase = PhaseLimit
+	}
+	h.request.request.Client, _ = h.holder.(Identity)
+	h.mu.Unlock()
+	h.request.recordFailure(phase, err)
 }
 
 // resetStreams sends RST_STREAM for all streams before the connection is cut. After

@@ -22,6 +22,11 @@ func (h *http2Conn) handleFrame(f http2.Frame) error {
 	return h.checkLimitsLocked()
 }
 
+var (
+	errUnread   = calmError("the client does not read what it asks for")
+	errRefusals = calmError("too many requests were refused")
+)
+
 // checkLimitsLocked returns an error if too much waits to be sent, or too many requests were refused.
 func (h *http2Conn) checkLimitsLocked() error {
 	most := maxQueue
@@ -31,8 +36,11 @@ func (h *http2Conn) checkLimitsLocked() error {
 	held := 4 * h.queue.Len() // a Buffer may double, and as much is being written
 	budget.Add(h.g.budget(), held-h.queueHeld)
 	h.queueHeld = held
-	if h.queue.Len() > most || h.refusals > maxRefused && !h.admitted {
-		return http2.ConnectionError(http2.ErrCodeEnhanceYourCalm)
+	switch {
+	case h.queue.Len() > most:
+		return errUnread
+	case h.refusals > maxRefused && !h.admitted:
+		return errRefusals
 	}
 	return nil
 }
@@ -209,6 +217,9 @@ func (h *http2Conn) handleDataLocked(f *http2.DataFrame) error {
 		return nil
 	}
 	h.returnCreditLocked(n)
+	if err := h.meter.take(1); err != nil {
+		return err
+	}
 	switch {
 	case st == nil && f.StreamID > h.lastStream:
 		return http2.ConnectionError(http2.ErrCodeProtocol)

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"encoding/binary"
+	"fmt"
 	"io"
 	"sync/atomic"
 	"time"
@@ -13,7 +14,7 @@ import (
 // ends (ENHANCE_YOUR_CALM).
 //
 //	a frame                                              costs
-//	DATA without data, RST_STREAM                        1
+//	DATA without data or without a stream, RST_STREAM    1
 //	RST_STREAM before the answer, of a paced client      idleUnanswered more
 //	HEADERS that begin no stream                         1
 //	SETTINGS                                             idleSettings, and 1 for each 256 bytes
@@ -33,13 +34,20 @@ const (
 	idleMost      = 10_000
 	idleRate      = 100
 	idlePerStream = 16
-	idlePerData   = 2
+	idlePerData   = 4
 	// idleUnanswered is for what began for the stream. Who is paced, abandonedDials tells; another
 	// client may give up all its streams at once.
 	idleUnanswered = 19
 	// idleSettings is more than the others because SETTINGS may wake all streams.
 	idleSettings = 50
 )
+
+var errIdle = calmError("too many frames bring nothing")
+
+// calmError is a connection error with its reason.
+func calmError(reason string) error {
+	return fmt.Errorf("%s: %w", reason, http2.ConnectionError(http2.ErrCodeEnhanceYourCalm))
+}
 
 const frameHeader = 9 // bytes (RFC 9113, 4.1)
 
@@ -99,7 +107,7 @@ func (m *frameMeter) take(n int) error {
 	given := m.useful.Swap(0) + int64(min(idleRate*now.Sub(m.at).Seconds(), idleMost))
 	m.left, m.at = int(min(int64(m.left)+given, idleMost)), now
 	if m.left < 0 {
-		return http2.ConnectionError(http2.ErrCodeEnhanceYourCalm)
+		return errIdle
 	}
 	return nil
 }

@@ -102,7 +102,8 @@ func negotiateSOCKS5(ctx context.Context, c *clientConn) (early []byte, err erro
 	if err != nil {
 		return nil, err
 	}
-	return bytes.Clone(s.buf[s.used:]), c.request.route(ctx, address)
+	c.early = bytes.Clone(s.buf[s.used:])
+	return nil, c.request.route(ctx, address)
 }
 
 // socksBuffer has room for the longest message, that of RFC 1929.

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/causewayproject/causeway/tunnel/gateway"
@@ -81,3 +82,61 @@ func TestTakeEarly(t *testing.T) {
 		})
 	}
 }
+
+// A client may send all that it has to say, and its end, with its request: it has not hung up.
+func TestEndsEarly(t *testing.T) {
+	for name, door := range map[string]struct {
+		serve func(*gateway.Gateway) func(context.Context, net.Listener) error
+		asks  string
+	}{
+		"CONNECT": {func(g *gateway.Gateway) func(context.Context, net.Listener) error { return g.ServeConnect }, "CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\n\r\n"},
+		"SOCKS5":  {func(g *gateway.Gateway) func(context.Context, net.Listener) error { return g.ServeSOCKS5 }, "\x05\x01\x00\x05\x01\x00\x03\x01a\x01\xbb"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			near, far := pair(t)
+			sawEnd := make(chan struct{})
+			g := &gateway.Gateway{Authenticate: gateway.Anyone, Dial: func(context.Context, gateway.Request) (net.Conn, error) {
+				<-sawEnd
+				return near, nil
+			}}
+			serve := door.serve(g)
+			addr, end := open(t, g, func(ctx context.Context, l net.Listener) error {
+				return serve(ctx, endListener{l, sync.OnceFunc(func() { close(sawEnd) })})
+			})
+			defer end()
+			client := call(t, addr)
+			send(t, client, door.asks+"x")
+			client.CloseWrite()
+			if got, err := io.ReadAll(far); err != nil || string(got) != "x" {
+				t.Errorf("the target got %q, %v, want all", got, err)
+			}
+			far.Close()
+		})
+	}
+}
+
+// endListener calls end when the end of a connection was read.
+type endListener struct {
+	net.Listener
+	end func()
+}
+
+func (l endListener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	return &endConn{conn, l.end}, err
+}
+
+type endConn struct {
+	net.Conn
+	end func()
+}
+
+func (c *endConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if err == io.EOF {
+		c.end()
+	}
+	return n, err
+}
+
+func (c *endConn) CloseWrite() error { return c.Conn.(*net.TCPConn).CloseWrite() }

@@ -204,14 +204,14 @@ func (k *kubeconfigRun) listSources() []source.Source {
 	all := []source.Source{
 		source.Func(k.noteStart),
 		source.Kind(k.mgr.GetCache(), k.kind.DeepCopy(), &handler.TypedEnqueueRequestForObject[*unstructured.Unstructured]{}, changedCluster()),
-		source.Kind(k.mgr.GetCache(), &corev1.Secret{}, queueAll(clustersOfSecret)),
+		source.Kind(k.mgr.GetCache(), &corev1.Secret{}, handler.TypedEnqueueRequestsFromMapFunc(clustersOfSecret)),
 	}
 	for ns, own := range k.own {
-		all = append(all, source.Kind(own, &corev1.Secret{}, queueAll(func(s *corev1.Secret) []reconcile.Request {
+		all = append(all, source.Kind(own, &corev1.Secret{}, handler.TypedEnqueueRequestsFromMapFunc(func(_ context.Context, s *corev1.Secret) []reconcile.Request {
 			return k.state.findClusters(func(_ types.NamespacedName, c *clusterState) bool { return c.route == nameOf(s) })
 		})))
 		if isWatched(k.Namespaces, ns) {
-			all = append(all, source.Kind(own, &corev1.Namespace{}, queueAll(func(n *corev1.Namespace) []reconcile.Request {
+			all = append(all, source.Kind(own, &corev1.Namespace{}, handler.TypedEnqueueRequestsFromMapFunc(func(_ context.Context, n *corev1.Namespace) []reconcile.Request {
 				return k.state.findClusters(func(key types.NamespacedName, _ *clusterState) bool { return key.Namespace == n.Name })
 			}), changedNamespace()))
 		}
@@ -226,31 +226,13 @@ func (k *kubeconfigRun) noteStart(ctx context.Context, queue workqueue.TypedRate
 	return nil
 }
 
-// queueAll queues what find returns for an object, before and after a change.
-func queueAll[T client.Object](find func(T) []reconcile.Request) handler.TypedEventHandler[T, reconcile.Request] {
-	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
-	add := func(q queue, object T) {
-		for _, request := range find(object) {
-			q.Add(request)
-		}
-	}
-	return handler.TypedFuncs[T, reconcile.Request]{
-		CreateFunc: func(_ context.Context, e event.TypedCreateEvent[T], q queue) { add(q, e.Object) },
-		UpdateFunc: func(_ context.Context, e event.TypedUpdateEvent[T], q queue) {
-			add(q, e.ObjectOld)
-			add(q, e.ObjectNew)
-		},
-		DeleteFunc: func(_ context.Context, e event.TypedDeleteEvent[T], q queue) { add(q, e.Object) },
-	}
-}
-
 // clustersOfSecret returns the Cluster of a labelled Secret.
-func clustersOfSecret(s *corev1.Secret) []reconcile.Request {
+func clustersOfSecret(_ context.Context, s *corev1.Secret) []reconcile.Request {
 	name := s.Labels[kubeconfig.ClusterNameLabel]
 	if name == "" {
 		return nil
 	}
-	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: s.Namespace, Name: name}}}
+	return []reconcile.Request{requestOf(s.Namespace, name)}
 }
 
 // changedCluster leaves out changes of what is not read. Other fields of a Cluster's

@@ -227,7 +227,7 @@ func (t *tunnelRun) listSources() []source.Source {
 		source.Kind(t.mgr.GetCache(), &corev1.Secret{}, clustersOf[*corev1.Secret](provider.SuffixTunnelAgent, provider.SuffixTunnelRoute)),
 	}
 	for _, c := range t.records {
-		all = append(all, source.Kind(c, &corev1.Secret{}, queueAll(func(s *corev1.Secret) []reconcile.Request {
+		all = append(all, source.Kind(c, &corev1.Secret{}, handler.TypedEnqueueRequestsFromMapFunc(func(_ context.Context, s *corev1.Secret) []reconcile.Request {
 			key := secretName(string(s.Data[recordCluster]))
 			if key == (types.NamespacedName{}) {
 				return nil
@@ -236,7 +236,7 @@ func (t *tunnelRun) listSources() []source.Source {
 		})))
 	}
 	for _, c := range t.keys {
-		all = append(all, source.Kind(c, &corev1.Secret{}, queueAll(func(s *corev1.Secret) []reconcile.Request {
+		all = append(all, source.Kind(c, &corev1.Secret{}, handler.TypedEnqueueRequestsFromMapFunc(func(_ context.Context, s *corev1.Secret) []reconcile.Request {
 			return t.states.clustersWithKey(nameOf(s))
 		})))
 	}

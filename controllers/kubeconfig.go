@@ -95,7 +95,7 @@ func (r *KubeconfigReconciler) SetupWithManager(ctx context.Context, mgr manager
 		mgr:                  mgr,
 		kind:                 kind,
 		own:                  ownCaches{},
-		state:                &clusterStates{clusters: map[types.NamespacedName]*clusterState{}},
+		state:                &clusterStates{clusterMap[clusterState]{clusters: map[types.NamespacedName]*clusterState{}}},
 		events:               &eventLog{recorder: mgr.GetEventRecorderFor(kubeconfigController)},
 		slots:                turns.New[string](maxProbes, 0),
 		running:              group.New(context.Background()),

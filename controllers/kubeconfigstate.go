@@ -27,12 +27,43 @@ const (
 	maxReplan   = 10 * time.Second
 )
 
-// clusterStates is the knowledge about Clusters that the API server doesn't hold. If it
-// is lost, the only cost is a few probes.
-type clusterStates struct {
+// clusterMap is what a reconciler knows of Clusters that the API server doesn't hold.
+type clusterMap[S any] struct {
 	mu       sync.Mutex // guards the field below
-	clusters map[types.NamespacedName]*clusterState
+	clusters map[types.NamespacedName]*S
 }
+
+func (l *clusterMap[S]) forget(key types.NamespacedName) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.clusters, key)
+}
+
+// change calls f with the Cluster's state, unless the Cluster is gone or not looked after. f
+// must not block.
+func (l *clusterMap[S]) change(key types.NamespacedName, f func(*S)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if c := l.clusters[key]; c != nil {
+		f(c)
+	}
+}
+
+// findClusters returns the Clusters that match.
+func (l *clusterMap[S]) findClusters(match func(types.NamespacedName, *S) bool) (found []reconcile.Request) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for key, c := range l.clusters {
+		if match(key, c) {
+			found = append(found, reconcile.Request{NamespacedName: key})
+		}
+	}
+	return found
+}
+
+// clusterStates is what the KubeconfigReconciler knows. If it is lost, the only cost is a few
+// probes.
+type clusterStates struct{ clusterMap[clusterState] }
 
 type clusterState struct {
 	uid            string
@@ -87,25 +118,6 @@ func (l *clusterStates) track(key types.NamespacedName, uid string, infrastructu
 	c.infrastructure = infrastructure
 }
 
-func (l *clusterStates) forget(key types.NamespacedName) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.clusters, key)
-}
-
-// findClusters returns the Clusters that match.
-func (l *clusterStates) findClusters(match func(types.NamespacedName, *clusterState) bool) []reconcile.Request {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	var found []reconcile.Request
-	for key, c := range l.clusters {
-		if match(key, c) {
-			found = append(found, reconcile.Request{NamespacedName: key})
-		}
-	}
-	return found
-}
-
 // moveRoute notes the Cluster's route Secret, and returns those of which it matters: the only
 // user of the former one that is left, and who took itself for that of the new one. To the
 // others, however many, one more or less is the same.
@@ -142,15 +154,6 @@ func (l *clusterStates) infrastructures() (all []reference) {
 		all = append(all, c.infrastructure)
 	}
 	return all
-}
-
-// change calls f with the Cluster's state, unless the Cluster is gone. f must not block.
-func (l *clusterStates) change(key types.NamespacedName, f func(*clusterState)) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if c := l.clusters[key]; c != nil {
-		f(c)
-	}
 }
 
 func (l *clusterStates) probeResults(key types.NamespacedName) (results map[string]provider.Result) {

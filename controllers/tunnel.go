@@ -165,7 +165,7 @@ func (r *TunnelReconciler) SetupWithManager(ctx context.Context, mgr manager.Man
 	t := &tunnelRun{
 		TunnelReconciler: *r, mgr: mgr, kind: kind, live: mgr.GetAPIReader(),
 		records: ownCaches{}, keys: ownCaches{},
-		states: &tunnelStates{clusters: map[types.NamespacedName]*tunnelState{}, shown: map[types.NamespacedName]shownCluster{}},
+		states: &tunnelStates{clusterMap: clusterMap[tunnelState]{clusters: map[types.NamespacedName]*tunnelState{}}, shown: map[types.NamespacedName]shownCluster{}},
 		events: &eventLog{recorder: mgr.GetEventRecorderFor(tunnelController)},
 	}
 	t.mostEnded, t.TicketLife = cmp.Or(r.mostEnded, defaultMostEnded), cmp.Or(r.TicketLife, defaultTicketLife)
@@ -237,7 +237,7 @@ func (t *tunnelRun) listSources() []source.Source {
 	}
 	for _, c := range t.keys {
 		all = append(all, source.Kind(c, &corev1.Secret{}, handler.TypedEnqueueRequestsFromMapFunc(func(_ context.Context, s *corev1.Secret) []reconcile.Request {
-			return t.states.clustersWithKey(nameOf(s))
+			return t.states.findClusters(func(_ types.NamespacedName, c *tunnelState) bool { return c.key == nameOf(s) })
 		})))
 	}
 	return all

@@ -229,10 +229,9 @@ func changedCluster() predicate.TypedPredicate[*unstructured.Unstructured] {
 		before, _ := trimClusters(e.ObjectOld)
 		after, _ := trimClusters(e.ObjectNew)
 		a, b := before.(*unstructured.Unstructured), after.(*unstructured.Unstructured)
-		return a.GetUID() != b.GetUID() || a.GetGeneration() != b.GetGeneration() ||
-			(a.GetDeletionTimestamp() == nil) != (b.GetDeletionTimestamp() == nil) ||
-			!maps.Equal(a.GetAnnotations(), b.GetAnnotations()) || !maps.Equal(a.GetLabels(), b.GetLabels()) ||
-			!reflect.DeepEqual(a.Object["spec"], b.Object["spec"]) || !reflect.DeepEqual(a.Object["status"], b.Object["status"])
+		a.SetResourceVersion("")
+		b.SetResourceVersion("")
+		return !reflect.DeepEqual(a, b)
 	}}
 }
 

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -60,15 +61,14 @@ func (l *eventLog) isNew(object, event string, now time.Time) bool {
 	}
 	told[key] = now
 	for len(told) > maxEvents {
-		oldest := key
-		for k, at := range told {
-			if at.Before(told[oldest]) {
-				oldest = k
-			}
-		}
-		delete(told, oldest)
+		dropOldest(told, func(at time.Time) time.Time { return at })
 	}
 	return true
+}
+
+// dropOldest takes out what is the oldest.
+func dropOldest[K comparable, V any](of map[K]V, at func(V) time.Time) {
+	delete(of, slices.MinFunc(slices.Collect(maps.Keys(of)), func(a, b K) int { return at(of[a]).Compare(at(of[b])) }))
 }
 
 // forgetLocked removes what is older than eventWindow.

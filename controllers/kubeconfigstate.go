@@ -189,13 +189,7 @@ func (l *clusterStates) finishProbe(key types.NamespacedName, uid, probe string,
 		}
 		c.results[probe] = result
 		for len(c.results) > maxResults {
-			oldest := probe
-			for k, r := range c.results {
-				if r.At.Before(c.results[oldest].At) {
-					oldest = k
-				}
-			}
-			delete(c.results, oldest)
+			dropOldest(c.results, func(r provider.Result) time.Time { return r.At })
 		}
 	})
 }

@@ -175,10 +175,11 @@ func (r *PodSecretReconciler) Refresh() {
 	}
 }
 
-// trigger sends an event, unless one waits in the channel already.
-func trigger(events chan event.GenericEvent) {
+// trigger sends a zero value, unless one waits in the channel already.
+func trigger[T any](events chan T) {
+	var event T
 	select {
-	case events <- event.GenericEvent{}:
+	case events <- event:
 	default:
 	}
 }

@@ -4,14 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
@@ -62,10 +60,9 @@ func (r *ProxyReconciler) SetupWithManager(ctx context.Context, mgr manager.Mana
 	if err != nil {
 		return err
 	}
-	namespace, name, _ := strings.Cut(r.Config.Installation, "/")
 	p := &proxyRun{
 		ProxyReconciler: *r,
-		installation:    types.NamespacedName{Namespace: namespace, Name: name},
+		installation:    secretName(r.Config.Installation),
 		cluster:         cluster,
 		clusters:        mgr.GetCache(),
 		live:            mgr.GetAPIReader(),

@@ -120,9 +120,7 @@ func (t *tunnelRun) createKey(ctx context.Context, u *unstructured.Unstructured,
 		Type: corev1.SecretTypeSSHAuth,
 		Data: map[string][]byte{corev1.SSHAuthPrivateKey: pem.EncodeToMemory(block), provider.KeySSHPublic: authorized},
 	}
-	if err = checkScope(ctx, t.live, u); err == nil {
-		err = t.writer.write(ctx, secret)
-	}
+	err = t.writeChecked(ctx, u, secret)
 	if apierrors.IsAlreadyExists(err) {
 		var other corev1.Secret
 		if t.live.Get(ctx, name, &other) == nil && other.Type == corev1.SecretTypeSSHAuth {

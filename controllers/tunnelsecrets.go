@@ -82,10 +82,7 @@ func (t *tunnelRun) dropFiles(ctx context.Context, u *unstructured.Unstructured)
 	secret = secret.DeepCopy()
 	delete(secret.Data, provider.KeyAgentUnit)
 	delete(secret.Data, provider.KeyAgentPod)
-	if err := checkScope(ctx, t.live, u); err != nil {
-		return err
-	}
-	return t.writer.write(ctx, secret)
+	return t.writeChecked(ctx, u, secret)
 }
 
 // setProblem is for the condition: "" if machines can get an agent.
@@ -223,9 +220,7 @@ func (t *tunnelRun) keepSecret(ctx context.Context, u *unstructured.Unstructured
 		maps.EqualFunc(present.Data, secret.Data, bytes.Equal) && owner.Owns(cluster, present.OwnerReferences) {
 		return "", nil
 	}
-	if err = checkScope(ctx, t.live, u); err == nil {
-		err = t.writer.write(ctx, secret)
-	}
+	err = t.writeChecked(ctx, u, secret)
 	switch {
 	case err == nil && present != nil && !owner.Owns(cluster, present.OwnerReferences):
 		t.tellAdopted(u, secret)

@@ -48,11 +48,11 @@ func (k *kubeconfigRun) Reconcile(ctx context.Context, request reconcile.Request
 		return reconcile.Result{RequeueAfter: cacheDelay}, nil // an event comes sooner
 	}
 	k.state.change(key, func(s *clusterState) {
+		config.Results = maps.Clone(s.results)
 		if written := s.condition.conditionAfter(u.GetResourceVersion()); written != nil {
 			cluster.Condition = written
 		}
 	})
-	config.Results = k.state.probeResults(key)
 	secrets, err := k.readSecrets(ctx, key, cluster)
 	if err != nil {
 		return reconcile.Result{}, err

@@ -73,8 +73,8 @@ type clusterState struct {
 	results        map[string]provider.Result
 	running        map[string]bool // keys of the probes that run
 
-	conflicts int                      // since all that a plan wanted was written
-	failures  map[string]*writeFailure // by what was to be written
+	conflicts int                     // since all that a plan wanted was written
+	failures  map[string]writeFailure // by what was to be written
 	condition *conditionWrite
 	refused   *refusedCondition
 }
@@ -112,7 +112,7 @@ func (l *clusterStates) track(key types.NamespacedName, uid string, infrastructu
 	defer l.mu.Unlock()
 	c := l.clusters[key]
 	if c == nil || c.uid != uid {
-		c = &clusterState{uid: uid, results: map[string]provider.Result{}, running: map[string]bool{}, failures: map[string]*writeFailure{}}
+		c = &clusterState{uid: uid, results: map[string]provider.Result{}, running: map[string]bool{}, failures: map[string]writeFailure{}}
 		l.clusters[key] = c
 	}
 	c.infrastructure = infrastructure
@@ -154,11 +154,6 @@ func (l *clusterStates) infrastructures() (all []reference) {
 		all = append(all, c.infrastructure)
 	}
 	return all
-}
-
-func (l *clusterStates) probeResults(key types.NamespacedName) (results map[string]provider.Result) {
-	l.change(key, func(c *clusterState) { results = maps.Clone(c.results) })
-	return results
 }
 
 // startProbe marks the probe as running. It returns false if it runs already, if many of
@@ -204,37 +199,31 @@ func (l *clusterStates) noteConflict(key types.NamespacedName) (after time.Durat
 	return after
 }
 
-// noteFailure counts a write that failed, and returns how often it has, and when to try
-// again.
-func (l *clusterStates) noteFailure(key types.NamespacedName, what string, err error, now time.Time) (times int, retryAt time.Time) {
+// noteFailure counts a write that failed.
+func (l *clusterStates) noteFailure(key types.NamespacedName, what string, err error, now time.Time) writeFailure {
+	f := writeFailure{err: err}
 	l.change(key, func(c *clusterState) {
-		f := c.failures[what]
-		if f == nil {
-			f = &writeFailure{}
-			c.failures[what] = f
-		}
-		f.err, f.times = err, f.times+1
+		f.times = c.failures[what].times + 1
 		f.retryAt = now.Add(min(firstBackoff<<min(f.times-1, 20), maxBackoff))
-		times, retryAt = f.times, f.retryAt
+		c.failures[what] = f
 	})
-	return times, retryAt
+	return f
 }
 
-// failureOf returns the failure of a write that must not be tried yet; nil for none.
-func (l *clusterStates) failureOf(key types.NamespacedName, what string, now time.Time) (found *writeFailure) {
+// failureOf returns the last failure of a write, and whether it must not be tried yet.
+func (l *clusterStates) failureOf(key types.NamespacedName, what string, now time.Time) (f writeFailure, waits bool) {
 	l.change(key, func(c *clusterState) {
-		if f := c.failures[what]; f != nil && now.Before(f.retryAt) {
-			found = &writeFailure{f.err, f.times, f.retryAt}
-		}
+		f = c.failures[what]
+		waits = now.Before(f.retryAt)
 	})
-	return found
+	return f, waits
 }
 
 // keepFailures forgets the failures of Secrets' writes but these: the others are not
 // wanted any more.
 func (l *clusterStates) keepFailures(key types.NamespacedName, wanted []provider.Action) {
 	l.change(key, func(c *clusterState) {
-		maps.DeleteFunc(c.failures, func(name string, _ *writeFailure) bool {
+		maps.DeleteFunc(c.failures, func(name string, _ writeFailure) bool {
 			return name != conditionWrites && !slices.ContainsFunc(wanted, func(a provider.Action) bool { return writeName(a) == name })
 		})
 	})

@@ -1,7 +1,6 @@
 package controllers
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -68,26 +67,24 @@ func (k *kubeconfigRun) applyAction(ctx context.Context, u *unstructured.Unstruc
 	version := ""
 	for _, write := range writes {
 		what := writeName(write)
-		failed := k.state.failureOf(key, what, config.Now)
-		if failed == nil {
+		failed, waits := k.state.failureOf(key, what, config.Now)
+		if !waits {
 			var err error
-			if version, err = k.writeSecret(ctx, u, what, write); err != nil {
-				if k.isConflict(ctx, write, err) {
-					return k.state.noteConflict(key)
-				}
-				log.FromContext(ctx).Error(err, "Write of a Secret")
-				times, retryAt := k.state.noteFailure(key, what, err, config.Now)
-				failed = &writeFailure{err, times, retryAt}
+			if version, err = k.writeSecret(ctx, u, what, write); err == nil {
+				continue
 			}
-		}
-		if failed != nil {
-			if isRefusal(failed.err) || failed.times >= patientTimes {
-				told := provider.WriteFailed(cluster, write, config, failed.err)
-				k.tellEvents(u, told.Events, "")
-				k.applyCondition(ctx, u, cluster, told)
+			if k.isConflict(ctx, write, err) {
+				return k.state.noteConflict(key)
 			}
-			return max(time.Until(failed.retryAt), time.Millisecond)
+			log.FromContext(ctx).Error(err, "Write of a Secret")
+			failed = k.state.noteFailure(key, what, err, config.Now)
 		}
+		if isRefusal(failed.err) || failed.times >= patientTimes {
+			told := provider.WriteFailed(cluster, write, config, failed.err)
+			k.tellEvents(u, told.Events, "")
+			k.applyCondition(ctx, u, cluster, told)
+		}
+		return max(time.Until(failed.retryAt), time.Millisecond)
 	}
 	if len(writes) > 0 {
 		k.state.change(key, func(c *clusterState) { c.conflicts = 0 })
@@ -159,11 +156,6 @@ func (k *kubeconfigRun) writeSecret(ctx context.Context, u *unstructured.Unstruc
 	return secret.ResourceVersion, nil
 }
 
-func (k *kubeconfigRun) fieldManager() string {
-	name := cmp.Or(k.Config.Name, "causeway")
-	return kubeconfigController + "-" + name
-}
-
 // applyCondition writes the condition to the Cluster's status, unless it has it already.
 // It replaces another writer's condition only if this provider manages the Secret:
 // there is one writer at a time. It returns when to try again; 0 if all is well.
@@ -195,7 +187,7 @@ func (k *kubeconfigRun) applyCondition(ctx context.Context, u *unstructured.Unst
 	if refused && !action.Managed {
 		return 0
 	}
-	if failed := k.state.failureOf(key, conditionWrites, now); failed != nil {
+	if failed, waits := k.state.failureOf(key, conditionWrites, now); waits {
 		return time.Until(failed.retryAt)
 	}
 	version := ""
@@ -219,8 +211,7 @@ func (k *kubeconfigRun) applyCondition(ctx context.Context, u *unstructured.Unst
 	k.writer.counts.count(conditionWrites, err)
 	if err != nil {
 		log.FromContext(ctx).Error(err, "Write of a condition")
-		_, retryAt := k.state.noteFailure(key, conditionWrites, err, now)
-		return time.Until(retryAt)
+		return time.Until(k.state.noteFailure(key, conditionWrites, err, now).retryAt)
 	}
 	log.FromContext(ctx).Info("Wrote the condition", "status", c.Status, "reason", c.Reason)
 	k.state.change(key, func(s *clusterState) {

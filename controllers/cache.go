@@ -126,7 +126,7 @@ func isWatched(namespaces []string, namespace string) bool {
 // second call on the result changes nothing.
 func trimClusters(object any) (any, error) {
 	u, ok := object.(*unstructured.Unstructured)
-	if !ok || u.GroupVersionKind().Group != clusterGroup || u.GetKind() != clusterKind {
+	if !ok || u.GroupVersionKind().Group != clusterapi.Group || u.GetKind() != clusterapi.Kind {
 		return object, nil
 	}
 	isConditions := func(path []string) bool { return path[len(path)-1] == "conditions" }

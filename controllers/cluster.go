@@ -18,14 +18,9 @@ import (
 	"github.com/causewayproject/causeway/internal/printable"
 )
 
-const (
-	clusterGroup = clusterapi.Group
-	clusterKind  = clusterapi.Kind
-
-	// watchFilterLabel is Cluster API's: its value says which controllers look after
-	// a Cluster.
-	watchFilterLabel = clusterGroup + "/watch-filter"
-)
+// watchFilterLabel is Cluster API's: its value says which controllers look after
+// a Cluster.
+const watchFilterLabel = clusterapi.Group + "/watch-filter"
 
 // ErrNoCRD says that the API server serves no Clusters.
 var ErrNoCRD = errors.New("controllers: the API server serves no clusters.cluster.x-k8s.io in v1beta2 or v1beta1: install Cluster API's CustomResourceDefinitions")
@@ -33,23 +28,27 @@ var ErrNoCRD = errors.New("controllers: the API server serves no clusters.cluste
 // servedClusters returns an empty Cluster of the version that is served.
 func servedClusters(mapper meta.RESTMapper) (*unstructured.Unstructured, error) {
 	for _, version := range []string{"v1beta2", "v1beta1"} {
-		mapping, err := mapper.RESTMapping(schema.GroupKind{Group: clusterGroup, Kind: clusterKind}, version)
+		mapping, err := mapper.RESTMapping(schema.GroupKind{Group: clusterapi.Group, Kind: clusterapi.Kind}, version)
 		if err == nil {
 			u := &unstructured.Unstructured{}
 			u.SetGroupVersionKind(mapping.GroupVersionKind)
 			return u, nil
 		}
 		if !meta.IsNoMatchError(err) {
-			return nil, fmt.Errorf("controllers: what the API server serves of %s: %w", clusterGroup, err)
+			return nil, fmt.Errorf("controllers: what the API server serves of %s: %w", clusterapi.Group, err)
 		}
 	}
 	return nil, ErrNoCRD
 }
 
-// passesFilter reports whether the object has the value of Cluster API's watch filter
-// label. All do if the value is empty.
-func passesFilter(object client.Object, value string) bool {
-	return value == "" || object.GetLabels()[watchFilterLabel] == value
+// namedCluster returns a Cluster of the version of kind that has only a name and a UID.
+func namedCluster(kind *unstructured.Unstructured, key types.NamespacedName, uid types.UID) *unstructured.Unstructured {
+	u := &unstructured.Unstructured{}
+	u.SetGroupVersionKind(kind.GroupVersionKind())
+	u.SetNamespace(key.Namespace)
+	u.SetName(key.Name)
+	u.SetUID(uid)
+	return u
 }
 
 // refusedError is an object that the API server finds invalid. Its text leaves out what
@@ -75,45 +74,34 @@ func writeError(verb, kind string, object types.NamespacedName, err error) error
 	if !apierrors.IsInvalid(err) && !apierrors.IsBadRequest(err) {
 		return fmt.Errorf("%s %s %s: %w", verb, kind, object, err)
 	}
-	if refusal := policyRefusal(err); refusal != "" {
-		return &refusedError{fmt.Sprintf("%s %s %s: %s", verb, kind, object, refusal), err}
-	}
-	var fields []string
-	var status apierrors.APIStatus
-	if errors.As(err, &status) && status.Status().Details != nil {
-		for _, cause := range status.Status().Details.Causes {
-			text := cause.Field + " " + strings.TrimPrefix(string(cause.Type), "FieldValue")
-			if cause.Type == metav1.CauseType(field.ErrorTypeForbidden) { // which quotes no value
-				text = cause.Field + " " + cause.Message
-			}
-			fields = append(fields, text)
-		}
-	}
-	text := fmt.Sprintf("%s %s %s: the API server finds it invalid", verb, kind, object)
-	if len(fields) > 0 {
-		text += ": " + strings.Join(fields, ", ")
-	}
-	return &refusedError{text, err}
+	return &refusedError{fmt.Sprintf("%s %s %s: %s", verb, kind, object, refusalText(err)), err}
 }
 
-// policyRefusal returns what a ValidatingAdmissionPolicy says of an object that it refuses; ""
-// if another part of the API server refuses it, whose text may quote the object.
-func policyRefusal(err error) string {
+// refusalText returns what a ValidatingAdmissionPolicy says of an object that it refuses. If
+// another part of the API server refuses it, whose text may quote the object, it is the fields.
+func refusalText(err error) string {
+	const invalid, mark = "the API server finds it invalid", " is forbidden: ValidatingAdmissionPolicy '"
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) || status.Status().Details == nil {
-		return ""
+		return invalid
 	}
+	var causes []string
+	validated := false // the text quotes values
 	for _, cause := range status.Status().Details.Causes {
-		if cause.Field != "" { // of a validation, which quotes values
-			return ""
+		text := cause.Field + " " + strings.TrimPrefix(string(cause.Type), "FieldValue")
+		if cause.Type == metav1.CauseType(field.ErrorTypeForbidden) { // which quotes no value
+			text = cause.Field + " " + cause.Message
 		}
+		causes, validated = append(causes, text), validated || cause.Field != ""
 	}
-	const mark = " is forbidden: ValidatingAdmissionPolicy '"
 	_, refusal, ok := strings.Cut(status.Status().Message, mark)
-	if !ok {
-		return ""
+	switch {
+	case ok && !validated:
+		return printable.Text("forbidden: ValidatingAdmissionPolicy '"+refusal, 2*printable.Most)
+	case len(causes) > 0:
+		return invalid + ": " + strings.Join(causes, ", ")
 	}
-	return printable.Text("forbidden: ValidatingAdmissionPolicy '"+refusal, 2*printable.Most)
+	return invalid
 }
 
 // nameOf returns the object's namespace and name.

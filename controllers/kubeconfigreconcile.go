@@ -33,7 +33,7 @@ func (k *kubeconfigRun) Reconcile(ctx context.Context, request reconcile.Request
 	if client.IgnoreNotFound(err) != nil {
 		return reconcile.Result{}, err
 	}
-	if err != nil || !isWatched(k.Namespaces, key.Namespace) || !passesFilter(u, k.WatchFilter) {
+	if err != nil || !isWatched(k.Namespaces, key.Namespace) || k.WatchFilter != "" && k.WatchFilter != u.GetLabels()[watchFilterLabel] {
 		k.noteRoute(key, types.NamespacedName{})
 		k.state.forget(key)
 		return reconcile.Result{}, nil

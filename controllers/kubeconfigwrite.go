@@ -230,11 +230,7 @@ func sameCondition(a, b metav1.Condition) bool {
 // under its name. nil takes away what this manager of fields has applied before. It returns
 // the new resourceVersion.
 func applyCondition(ctx context.Context, to client.Client, cluster *unstructured.Unstructured, c *metav1.Condition, opts ...client.SubResourcePatchOption) (string, error) {
-	u := &unstructured.Unstructured{}
-	u.SetGroupVersionKind(cluster.GroupVersionKind())
-	u.SetNamespace(cluster.GetNamespace())
-	u.SetName(cluster.GetName())
-	u.SetUID(cluster.GetUID())
+	u := namedCluster(cluster, nameOf(cluster), cluster.GetUID())
 	if c != nil {
 		entry, err := runtime.DefaultUnstructuredConverter.ToUnstructured(c)
 		if err == nil {

@@ -35,8 +35,7 @@ func checkScope(ctx context.Context, live client.Reader, cached *unstructured.Un
 // right to get it, it lists, which a controller that watches may do. An API server answers a list when
 // its own cache has seen all writes, of other kinds too: that takes up to a tenth of a second.
 func liveCluster(ctx context.Context, live client.Reader, kind *unstructured.Unstructured, name types.NamespacedName) (*unstructured.Unstructured, error) {
-	u := &unstructured.Unstructured{}
-	u.SetGroupVersionKind(kind.GroupVersionKind())
+	u := namedCluster(kind, name, "")
 	err := live.Get(ctx, name, u)
 	switch {
 	case err == nil:
@@ -44,13 +43,13 @@ func liveCluster(ctx context.Context, live client.Reader, kind *unstructured.Uns
 	case apierrors.IsNotFound(err):
 		return nil, nil
 	case !apierrors.IsForbidden(err):
-		return nil, writeError("get", clusterKind, name, err)
+		return nil, writeError("get", clusterapi.Kind, name, err)
 	}
 	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(kind.GroupVersionKind())
 	err = live.List(ctx, list, client.InNamespace(name.Namespace), client.MatchingFields{metav1.ObjectNameField: name.Name})
 	if err != nil {
-		return nil, writeError("list", clusterKind, name, err)
+		return nil, writeError("list", clusterapi.Kind, name, err)
 	}
 	for i := range list.Items {
 		if nameOf(&list.Items[i]) == name {

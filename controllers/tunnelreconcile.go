@@ -54,9 +54,7 @@ const (
 // reconcileCluster does what one Cluster needs.
 func (t *tunnelRun) reconcileCluster(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	key := request.NamespacedName
-	u := t.kind.DeepCopy()
-	u.SetNamespace(key.Namespace)
-	u.SetName(key.Name)
+	u := namedCluster(t.kind, key, "")
 	err := t.mgr.GetCache().Get(ctx, key, u)
 	switch {
 	case !isWatched(t.Namespaces, key.Namespace):
@@ -208,11 +206,7 @@ func (t *tunnelRun) movedWait(record *corev1.Secret) time.Duration {
 
 // formerCluster is the Cluster that the record is of, and that is gone.
 func (t *tunnelRun) formerCluster(key types.NamespacedName, record *corev1.Secret) *unstructured.Unstructured {
-	gone := t.kind.DeepCopy()
-	gone.SetNamespace(key.Namespace)
-	gone.SetName(key.Name)
-	gone.SetUID(types.UID(record.Data[recordUID]))
-	return gone
+	return namedCluster(t.kind, key, types.UID(record.Data[recordUID]))
 }
 
 // endTunnel ends all agents of the Cluster u, deletes the Secrets that it owns, and then the

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/causewayproject/causeway/internal/clusterapi"
 	"github.com/causewayproject/causeway/internal/owner"
 	"github.com/causewayproject/causeway/kubeconfig"
 	"github.com/causewayproject/causeway/kubeconfig/provider"
@@ -241,7 +242,7 @@ func (t *tunnelRun) tellAdopted(u *unstructured.Unstructured, secret *corev1.Sec
 
 // ownerOf is the owner reference to a Cluster.
 func ownerOf(u *unstructured.Unstructured) metav1.OwnerReference {
-	return metav1.OwnerReference{APIVersion: u.GetAPIVersion(), Kind: clusterKind, Name: u.GetName(), UID: u.GetUID()}
+	return metav1.OwnerReference{APIVersion: u.GetAPIVersion(), Kind: clusterapi.Kind, Name: u.GetName(), UID: u.GetUID()}
 }
 
 // isTunnelSecret reports whether a Secret beside a Cluster is the server's: the Cluster owns

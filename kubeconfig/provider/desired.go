@@ -178,7 +178,7 @@ func (d *decider) naturalServer() (server, endpoint string) {
 			server = a.Natural
 		}
 		if a.Endpoint != "" && serverAddress(server) == serverAddress(a.Endpoint) && d.endpointOf(server) == "" {
-			server = d.cluster.serverURL()
+			server = "https://" + d.cluster.Endpoint.String()
 		}
 	}
 	return server, d.endpointOf(server)

@@ -24,31 +24,27 @@ func (d *decider) attemptValue(a attempt) ([]byte, error) {
 	return d.replaceIdentity(value, a.identity)
 }
 
-// listAttempts returns what to try for the configured route, the best first. If the
-// CA changed too, but the API server doesn't use the new one yet, the route need not
-// wait for it.
-func (d *decider) listAttempts(r, desired route) []attempt {
-	var all []attempt
-	id := d.identityChange()
-	if id.needed {
-		all = append(all, attempt{desired, id})
-	}
-	if !desired.sameEntry(r) {
-		all = append(all, attempt{desired, identity{}})
-	}
-	return all
-}
-
 // tryAttempts switches to the configured route and CA once their probe has passed. It
-// returns false if nothing is to be done now.
+// returns false if nothing is to be done now. If the CA changed too, but the API server
+// doesn't use the new one yet, the route need not wait for it.
 func (d *decider) tryAttempts(r, desired route) bool {
 	if !desired.sameEntry(r) && d.inHoldOff(desired) {
 		desired = r
 	}
+	var attempts []attempt // the best first
+	if id := d.identityChange(); id.needed {
+		attempts = append(attempts, attempt{desired, id})
+	}
+	if !desired.sameEntry(r) {
+		attempts = append(attempts, attempt{desired, identity{}})
+	}
+	// The first route of a Cluster that only agents lead to is not probed: the direct one leads
+	// nowhere, and no agent may be there yet.
+	leavesDirect := d.cluster.Tunnel && !r.leadsThrough() && desired.leadsThrough()
 	pending := false
 	var last outcome
-	for _, a := range d.listAttempts(r, desired) {
-		if d.settings.NoProbe || d.leavesDirect(r, a.route) {
+	for _, a := range attempts {
+		if d.settings.NoProbe || leavesDirect {
 			return d.switchTo(r, a, nil)
 		}
 		key := d.base.probeKey(a.route)
@@ -57,8 +53,10 @@ func (d *decider) tryAttempts(r, desired route) bool {
 		}
 		result, ok := d.probeRoute(a.route, key, d.resultLifetime, func() ([]byte, error) { return d.attemptValue(a) })
 		accepted := ok && result.Report.OK()
-		if ok && result.extended {
-			accepted, ok = d.routeIsDown()
+		if ok && result.extended { // it may replace only one that is down for a plain client-go
+			var present outcome
+			present, ok = d.resultInUse()
+			accepted = ok && !present.Report.OK() && present.Failures >= failureThreshold
 		}
 		switch {
 		case !ok:
@@ -78,19 +76,6 @@ func (d *decider) tryAttempts(r, desired route) bool {
 		d.shown = StateProbing
 	}
 	return false
-}
-
-// leavesDirect reports whether a Cluster that only agents lead to gets its first route. It
-// is not probed before: the direct one leads nowhere, and no agent may be there yet.
-func (d *decider) leavesDirect(r, desired route) bool {
-	return d.cluster.Tunnel && !r.leadsThrough() && desired.leadsThrough()
-}
-
-// routeIsDown reports whether the route in use fails for a plain client-go. Only then it
-// may be replaced by one that only our own clients can take.
-func (d *decider) routeIsDown() (down, ok bool) {
-	result, ok := d.resultInUse()
-	return ok && !result.Report.OK() && result.Failures >= failureThreshold, ok
 }
 
 // switchTo writes the attempt. result is nil if it was not probed.

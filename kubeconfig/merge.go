@@ -92,6 +92,9 @@ type merge struct {
 	specCA   bool                // Spec.CA is set
 	ca       []*x509.Certificate // Spec.CA
 	proxyURL string
+	given    *clientcmdapi.AuthInfo // of Spec.Credentials; nil if one is to be signed
+	signers  []*x509.Certificate    // the CA to sign it with
+	issuer   *x509.Certificate      // the one of signers that does
 }
 
 func newMerge(existing []byte) (*merge, error) {

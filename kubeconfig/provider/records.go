@@ -6,12 +6,12 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"maps"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -103,10 +103,7 @@ func readRecords(s, memory *corev1.Secret) records {
 	}
 	var conditions []metav1.Condition
 	if json.Unmarshal([]byte(s.Annotations[AnnotationConditions]), &conditions) == nil {
-		i := slices.IndexFunc(conditions, func(c metav1.Condition) bool { return c.Type == ConditionRoute })
-		if i >= 0 {
-			r.condition = &conditions[i]
-		}
+		r.condition = meta.FindStatusCondition(conditions, ConditionRoute)
 	}
 	return r
 }

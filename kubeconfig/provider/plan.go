@@ -115,19 +115,16 @@ func (s *state) mayBeOurs(secret *corev1.Secret) bool {
 
 // value returns the kubeconfig; nil without one.
 func (t *stored) value() []byte {
-	if t.secret == nil {
-		return nil
-	}
-	return t.secret.Data[kubeconfig.SecretKey]
+	return orEmpty(t.secret).Data[kubeconfig.SecretKey]
 }
 
 // version returns the Secret's resourceVersion; empty without one.
 func (t *stored) version() string {
-	if t.secret == nil {
-		return ""
-	}
-	return t.secret.ResourceVersion
+	return orEmpty(t.secret).ResourceVersion
 }
+
+// orEmpty returns s, or a Secret without anything if it is nil. It is only read.
+func orEmpty(s *corev1.Secret) *corev1.Secret { return cmp.Or(s, &corev1.Secret{}) }
 
 // isOurs reports whether this provider manages the Secret.
 func (s *state) isOurs(t *stored) bool { return t.manager == s.config.providerName() }

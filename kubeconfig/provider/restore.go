@@ -141,10 +141,7 @@ func (d *decider) repairDelay() time.Duration {
 
 // rivalVerdict names the program that wrote the kubeconfig last.
 func (d *decider) rivalVerdict() verdict {
-	who := "another program"
-	if d.target.secret != nil {
-		who = cmp.Or(dataWriter(d.target.secret), who)
-	}
+	who := cmp.Or(dataWriter(orEmpty(d.target.secret)), "another program")
 	return notReady(ReasonRivalWriter, who+" writes the Secret "+d.target.name+" again and again without the route, which is put back at most once in ten seconds, and less and less often. "+
 		"To have it always there, run the webhook of the component route-admission; or leave that Secret alone, with "+AnnotationMode+" "+string(Secondary))
 }

@@ -25,22 +25,20 @@ func CheckClusterName(name string) error {
 
 // CheckNamespace checks the name of a namespace.
 func CheckNamespace(name string) error {
-	if name == "" {
-		return ErrRequired
-	}
-	if len(validation.IsDNS1123Label(name)) > 0 {
-		return errors.New("want a DNS label: at most 63 lowercase letters, digits and '-', a letter or digit at both ends")
-	}
-	return nil
+	return checkName(name, validation.IsDNS1123Label, "want a DNS label: at most 63 lowercase letters, digits and '-', a letter or digit at both ends")
 }
 
 // CheckObjectName checks the name of a Secret.
 func CheckObjectName(name string) error {
-	if name == "" {
+	return checkName(name, validation.IsDNS1123Subdomain, "want a DNS name: lowercase letters, digits, '-' and '.', a letter or digit at both ends of each part")
+}
+
+func checkName(name string, findFaults func(string) []string, want string) error {
+	switch {
+	case name == "":
 		return ErrRequired
-	}
-	if len(validation.IsDNS1123Subdomain(name)) > 0 {
-		return errors.New("want a DNS name: lowercase letters, digits, '-' and '.', a letter or digit at both ends of each part")
+	case len(findFaults(name)) > 0:
+		return errors.New(want)
 	}
 	return nil
 }

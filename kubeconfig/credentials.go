@@ -45,19 +45,15 @@ type Credentials struct {
 
 func (c Credentials) authMethods() []string {
 	var methods []string
-	for _, way := range []struct {
-		name string
-		set  bool
-	}{
-		{"CAKey", len(c.CAKey) > 0},
-		{"Certificate with Key", len(c.Certificate) > 0 || len(c.Key) > 0},
-		{"Token", c.Token != ""},
-		{"AuthInfo", c.AuthInfo != nil},
-	} {
-		if way.set {
-			methods = append(methods, way.name)
+	note := func(name string, set bool) {
+		if set {
+			methods = append(methods, name)
 		}
 	}
+	note("CAKey", len(c.CAKey) > 0)
+	note("Certificate with Key", len(c.Certificate) > 0 || len(c.Key) > 0)
+	note("Token", c.Token != "")
+	note("AuthInfo", c.AuthInfo != nil)
 	return methods
 }
 

@@ -212,34 +212,23 @@ func uniqueNetworks(texts []string) []string {
 			all = append(all, p.Masked())
 		}
 	}
-	for joined := true; joined; {
-		slices.SortFunc(all, func(a, b netip.Prefix) int {
-			if n := a.Addr().Compare(b.Addr()); n != 0 {
-				return n
-			}
-			return a.Bits() - b.Bits()
-		})
-		joined = false
-		var kept []netip.Prefix
-		for _, p := range all {
-			if len(kept) == 0 {
-				kept = append(kept, p)
-				continue
-			}
-			last := &kept[len(kept)-1]
-			whole := netip.PrefixFrom(p.Addr(), max(p.Bits()-1, 0)).Masked()
-			switch {
-			case last.Contains(p.Addr()) && last.Bits() <= p.Bits():
-			case last.Bits() == p.Bits() && whole.Contains(last.Addr()):
-				*last, joined = whole, true
-			default:
-				kept = append(kept, p)
-			}
+	slices.SortFunc(all, netip.Prefix.Compare) // the larger of two that begin alike comes first
+	var kept []netip.Prefix
+	for _, p := range all {
+		if n := len(kept); n > 0 && kept[n-1].Overlaps(p) {
+			continue
 		}
-		all = kept
+		kept = append(kept, p)
+		for n := len(kept); n > 1 && kept[n-2].Bits() == kept[n-1].Bits(); n-- {
+			whole := netip.PrefixFrom(kept[n-1].Addr(), kept[n-1].Bits()-1).Masked()
+			if !whole.Contains(kept[n-2].Addr()) {
+				break
+			}
+			kept = append(kept[:n-2], whole)
+		}
 	}
 	var result []string
-	for _, p := range all {
+	for _, p := range kept {
 		result = append(result, p.String())
 	}
 	return result

@@ -61,8 +61,10 @@ type decider struct {
 func decide(s *state) decision {
 	d := &decider{state: s}
 	switch mode := s.settings.Mode; {
-	case mode == Off:
-		d.handBackAll()
+	case mode == Off: // one Secret in each plan
+		if !d.handBack(&d.first) && !d.dropSecondary() && d.cluster.Condition != nil {
+			d.say(verdict{metav1.ConditionUnknown, ReasonOff, "the mode is off"})
+		}
 	case s.invalid == nil && mode == Secondary && d.handBack(&s.first):
 	case s.invalid == nil && mode != Secondary && d.dropSecondary():
 	default:
@@ -256,13 +258,6 @@ func (d *decider) refineVerdict(v verdict) verdict {
 		v.reason, v.message = ReasonNoCA, "the client certificate is past half of its life, and there is no key in "+d.cluster.Name+"-ca to make another with"
 	}
 	return v
-}
-
-// handBackAll hands back the Secrets, one in each plan.
-func (d *decider) handBackAll() {
-	if !d.handBack(&d.first) && !d.dropSecondary() && d.cluster.Condition != nil {
-		d.say(verdict{metav1.ConditionUnknown, ReasonOff, "the mode is off"})
-	}
 }
 
 // handBack takes away what the provider added, and restores the route from before the first decoration.

@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -34,11 +33,11 @@ type eventLog struct {
 	swept time.Time
 }
 
-// tell creates an Event about the object, which has this UID, unless it was told
-// already. version is the resourceVersion that the Event is about, if any. The Event
-// holds no secret. It reports whether it was new.
-func (l *eventLog) tell(object client.Object, uid types.UID, kind, reason, message, version string) bool {
-	of := cmp.Or(string(uid), nameOf(object).String())
+// tell creates an Event about the object, unless it was told already. version is the
+// resourceVersion that the Event is about, if any. The Event holds no secret. It reports whether it
+// was new.
+func (l *eventLog) tell(object client.Object, kind, reason, message, version string) bool {
+	of := cmp.Or(string(object.GetUID()), nameOf(object).String())
 	if !l.isNew(of, fmt.Sprintf("%q %q %q %q", kind, reason, message, version), time.Now()) {
 		return false
 	}

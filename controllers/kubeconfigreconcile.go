@@ -77,7 +77,7 @@ func (k *kubeconfigRun) Reconcile(ctx context.Context, request reconcile.Request
 func (k *kubeconfigRun) readCluster(ctx context.Context, key types.NamespacedName, u *unstructured.Unstructured) (provider.Cluster, bool, error) {
 	ref, err := readReference(u)
 	if err != nil {
-		k.events.tell(u, u.GetUID(), corev1.EventTypeWarning, "InvalidInfrastructure", err.Error(), "")
+		k.events.tell(u, corev1.EventTypeWarning, "InvalidInfrastructure", err.Error(), "")
 	}
 	k.state.track(key, string(u.GetUID()), ref)
 	var ns corev1.Namespace
@@ -91,7 +91,7 @@ func (k *kubeconfigRun) readCluster(ctx context.Context, key types.NamespacedNam
 	}
 	cluster, err := provider.ReadCluster(u, object)
 	if err != nil {
-		k.events.tell(u, u.GetUID(), corev1.EventTypeWarning, "InvalidEndpoint", err.Error(), "")
+		k.events.tell(u, corev1.EventTypeWarning, "InvalidEndpoint", err.Error(), "")
 	}
 	cluster.NamespaceAnnotations = ns.Annotations
 	return cluster, true, nil

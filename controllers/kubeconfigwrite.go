@@ -101,7 +101,7 @@ func (k *kubeconfigRun) applyAction(ctx context.Context, u *unstructured.Unstruc
 
 func (k *kubeconfigRun) tellEvents(u *unstructured.Unstructured, events []provider.Event, version string) {
 	for _, e := range events {
-		k.events.tell(u, u.GetUID(), e.Type, e.Reason, e.Message, version)
+		k.events.tell(u, e.Type, e.Reason, e.Message, version)
 	}
 }
 

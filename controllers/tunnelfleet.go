@@ -127,7 +127,7 @@ func (t *tunnelRun) tellRefusal(ctx context.Context, err error) {
 		return
 	}
 	message := fmt.Sprintf("an agent was refused: %s: %s", refused.Code, refusals[refused.Code])
-	if t.events.tell(u, u.GetUID(), corev1.EventTypeWarning, reasonAgentRefused, message, "") {
+	if t.events.tell(u, corev1.EventTypeWarning, reasonAgentRefused, message, "") {
 		log.FromContext(ctx).Info(message, "cluster", key.String())
 	}
 }

@@ -98,7 +98,7 @@ func (t *tunnelRun) reconcileCluster(ctx context.Context, request reconcile.Requ
 	case off:
 		return reconcile.Result{}, t.endTunnel(ctx, u, u, record)
 	case label != "true":
-		t.events.tell(u, u.GetUID(), corev1.EventTypeWarning, reasonTunnelLabel,
+		t.events.tell(u, corev1.EventTypeWarning, reasonTunnelLabel,
 			fmt.Sprintf("the label %s is %q: want true, or false. Nothing is changed", provider.LabelTunnel, printable.Text(label, 63)), "")
 		return reconcile.Result{}, nil
 	case endpointErr != nil:
@@ -306,7 +306,7 @@ func (t *tunnelRun) tooManyEnded(ctx context.Context, u *unstructured.Unstructur
 	}
 	problem := fmt.Sprintf("the namespace has had %d tunnels of Clusters that are gone: a record of each is kept for 8 days at least. Wait, or make the Cluster under a name that was used before", len(ended))
 	t.setProblem(nameOf(u), problem)
-	t.events.tell(u, u.GetUID(), corev1.EventTypeWarning, reasonInvitation, "no invitation could be made: "+problem, "")
+	t.events.tell(u, corev1.EventTypeWarning, reasonInvitation, "no invitation could be made: "+problem, "")
 	return true, nil
 }
 

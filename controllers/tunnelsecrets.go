@@ -139,7 +139,7 @@ func (t *tunnelRun) invite(ctx context.Context, u *unstructured.Unstructured, re
 	t.states.change(nameOf(u), func(s *tunnelState) { s.checkedAt = t.now() })
 	i, err := t.Server.InviteAgents(ctx, nameOf(u).String(), invitationAgents, invitationLife)
 	if err != nil {
-		t.events.tell(u, u.GetUID(), corev1.EventTypeWarning, reasonInvitation, "no invitation could be made: "+err.Error(), "")
+		t.events.tell(u, corev1.EventTypeWarning, reasonInvitation, "no invitation could be made: "+err.Error(), "")
 		return i, fmt.Errorf("invite agents of %s: %w", nameOf(u), err)
 	}
 	i.Servers = t.Servers
@@ -243,7 +243,7 @@ func (t *tunnelRun) keepSecret(ctx context.Context, u *unstructured.Unstructured
 
 // tellAdopted tells of a Secret that was taken over after a restore.
 func (t *tunnelRun) tellAdopted(u *unstructured.Unstructured, secret *corev1.Secret) {
-	t.events.tell(u, u.GetUID(), corev1.EventTypeNormal, reasonAdopted,
+	t.events.tell(u, corev1.EventTypeNormal, reasonAdopted,
 		"the Secret "+secret.Name+" is taken over: it has the name and the labels of ours, and no owner that is there", "")
 }
 
@@ -265,7 +265,7 @@ const foreignSecret = "a Secret of this name is there, and not the server's: del
 // tellWriteFailed returns what the Event says.
 func (t *tunnelRun) tellWriteFailed(u *unstructured.Unstructured, suffix, problem string) string {
 	text := "the Secret " + u.GetName() + suffix + " can't be written: " + problem
-	t.events.tell(u, u.GetUID(), corev1.EventTypeWarning, reasonWriteFailed, text, "")
+	t.events.tell(u, corev1.EventTypeWarning, reasonWriteFailed, text, "")
 	return text
 }
 
@@ -298,7 +298,7 @@ func (t *tunnelRun) reconcileKey(ctx context.Context, u *unstructured.Unstructur
 	if name != "" {
 		public, err := t.publicKey(ctx, u, key, cluster.Deleting)
 		if invalid, ok := errors.AsType[*keyError](err); ok { // a person has to mend it; the agents keep what they have
-			t.events.tell(u, u.GetUID(), corev1.EventTypeWarning, reasonSSHKey, invalid.Error(), "")
+			t.events.tell(u, corev1.EventTypeWarning, reasonSSHKey, invalid.Error(), "")
 			return nil
 		}
 		if err != nil || public == "" {
@@ -313,7 +313,7 @@ func (t *tunnelRun) reconcileKey(ctx context.Context, u *unstructured.Unstructur
 		return err
 	}
 	if err := t.SetPayload(ctx, nameOf(u).String(), tunnel.Payload{Name: keysPayload, Data: []byte(keys)}); err != nil {
-		t.events.tell(u, u.GetUID(), corev1.EventTypeWarning, reasonPayload, "the SSH key can't be handed to the agents: "+err.Error(), "")
+		t.events.tell(u, corev1.EventTypeWarning, reasonPayload, "the SSH key can't be handed to the agents: "+err.Error(), "")
 		return fmt.Errorf("SSH key of %s: %w", nameOf(u), err)
 	}
 	t.states.change(nameOf(u), func(s *tunnelState) { s.payload = "set:" + keys })

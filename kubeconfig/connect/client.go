@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -253,12 +254,7 @@ func (c *Client) readdressRequest(req *http.Request, g *activeRoute) *http.Reque
 
 // isKnownAddress reports whether the API server is at address, or has been.
 func (c *Client) isKnownAddress(address string) bool {
-	for _, s := range *c.known.Load() {
-		if route.EqualAddress(s.Address, address) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(*c.known.Load(), func(s route.Server) bool { return route.EqualAddress(s.Address, address) })
 }
 
 // useConfig makes config the kubeconfig of all that was ever made of the Client.

@@ -126,7 +126,7 @@ func isWatched(namespaces []string, namespace string) bool {
 // second call on the result changes nothing.
 func trimClusters(object any) (any, error) {
 	u, ok := object.(*unstructured.Unstructured)
-	if !ok || u.GroupVersionKind().Group != clusterGroup || u.GetKind() != clusterKind {
+	if !ok || u.GroupVersionKind().Group != clusterapi.Group || u.GetKind() != clusterapi.Kind {
 		return object, nil
 	}
 	isConditions := func(path []string) bool { return path[len(path)-1] == "conditions" }
@@ -164,21 +164,8 @@ func trimObject(u *unstructured.Unstructured, paths ...[]string) *unstructured.U
 	kept.SetResourceVersion(u.GetResourceVersion())
 	kept.SetGeneration(u.GetGeneration())
 	kept.SetDeletionTimestamp(u.GetDeletionTimestamp())
-	var own map[string]string
-	for _, name := range []string{watchFilterLabel, provider.LabelTunnel} {
-		if value, ok := u.GetLabels()[name]; ok {
-			if own == nil {
-				own = map[string]string{}
-			}
-			own[name] = value
-		}
-	}
-	if own != nil {
-		kept.SetLabels(own)
-	}
-	if annotations := ownAnnotations(u.GetAnnotations()); annotations != nil {
-		kept.SetAnnotations(annotations)
-	}
+	kept.SetLabels(keepNames(u.GetLabels(), func(name string) bool { return name == watchFilterLabel || name == provider.LabelTunnel }))
+	kept.SetAnnotations(ownAnnotations(u.GetAnnotations()))
 	for _, path := range paths {
 		v, ok, _ := unstructured.NestedFieldNoCopy(u.Object, path...)
 		switch {
@@ -225,19 +212,25 @@ func sizeOf(value any) int {
 // ownAnnotations returns a copy of the annotations that are read, or nil. If they are too large, it
 // has a mode in their place that none is, so that people are told.
 func ownAnnotations(all map[string]string) map[string]string {
-	var kept map[string]string
+	kept := keepNames(all, func(name string) bool {
+		return strings.HasPrefix(name, provider.Prefix) || name == clusterapi.PausedAnnotation
+	})
 	size := 0
-	for name, value := range all {
-		if strings.HasPrefix(name, provider.Prefix) || name == clusterapi.PausedAnnotation {
-			size += entryBytes + len(name) + len(value)
-			if kept == nil {
-				kept = map[string]string{}
-			}
-			kept[name] = value
-		}
+	for name, value := range kept {
+		size += entryBytes + len(name) + len(value)
 	}
 	if size > maxPart {
 		return tooLarge("annotations", kept)
+	}
+	return kept
+}
+
+// keepNames returns a copy with the names that match; nil if none do.
+func keepNames(all map[string]string, match func(name string) bool) map[string]string {
+	kept := maps.Clone(all)
+	maps.DeleteFunc(kept, func(name, _ string) bool { return !match(name) })
+	if len(kept) == 0 {
+		return nil
 	}
 	return kept
 }

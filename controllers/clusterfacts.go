@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/yaml"
@@ -39,8 +38,7 @@ type ClusterFacts struct {
 	// unknown are the fields for which nothing was found, with the reason. Required.
 	Changed func(facts noproxy.Cluster, unknown []UnknownFact)
 
-	client kubernetes.Interface
-	moved  chan struct{} // has an element when something may have changed
+	moved chan struct{} // has an element when something may have changed
 
 	kubeadm, services, dns, nodes *factSource
 	configured                    noproxy.Cluster // by kubeadm's, as it was read last
@@ -62,46 +60,30 @@ const (
 
 // SetupWithManager adds f to the manager.
 func (f *ClusterFacts) SetupWithManager(mgr manager.Manager) error {
-	config := rest.CopyConfig(mgr.GetConfig())
-	client, err := kubernetes.NewForConfigAndClient(config, mgr.GetHTTPClient())
+	client, err := kubernetes.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
 	if err != nil {
 		return fmt.Errorf("controllers: ClusterFacts: %w", err)
 	}
-	f.client, f.moved = client, make(chan struct{}, 1)
+	f.moved = make(chan struct{}, 1)
 	core, system := client.CoreV1().RESTClient(), "kube-system"
-	named := func(name string) fields.Selector { return fields.OneTermEqualSelector("metadata.name", name) }
-	for _, s := range []struct {
-		to        **factSource
-		what      string
-		client    cache.Getter
-		resource  string
-		namespace string
-		selector  fields.Selector
-		object    runtime.Object
-	}{
-		{&f.kubeadm, "ConfigMap kube-system/kubeadm-config", core, "configmaps", system, named("kubeadm-config"), &corev1.ConfigMap{}},
-		{&f.services, "ServiceCIDRs", client.NetworkingV1().RESTClient(), "servicecidrs", "", fields.Everything(), &networkingv1.ServiceCIDR{}},
-		{&f.dns, "Service kube-system/kube-dns", core, "services", system, named("kube-dns"), &corev1.Service{}},
-		{&f.nodes, "Nodes", core, "nodes", "", fields.Everything(), &corev1.Node{}},
-	} {
-		*s.to = &factSource{what: s.what}
-		watch := cache.NewListWatchFromClient(s.client, s.resource, s.namespace, s.selector)
-		if err := (*s.to).follow(watch, s.object, f.note); err != nil {
-			return fmt.Errorf("controllers: ClusterFacts: %w", err)
-		}
+	list, named := cache.NewListWatchFromClient, func(name string) fields.Selector { return fields.OneTermEqualSelector("metadata.name", name) }
+	f.kubeadm = &factSource{what: "ConfigMap kube-system/kubeadm-config"}
+	f.services = &factSource{what: "ServiceCIDRs"}
+	f.dns = &factSource{what: "Service kube-system/kube-dns"}
+	f.nodes = &factSource{what: "Nodes"}
+	err = errors.Join(
+		f.kubeadm.follow(list(core, "configmaps", system, named("kubeadm-config")), &corev1.ConfigMap{}, f.moved),
+		f.services.follow(list(client.NetworkingV1().RESTClient(), "servicecidrs", "", fields.Everything()), &networkingv1.ServiceCIDR{}, f.moved),
+		f.dns.follow(list(core, "services", system, named("kube-dns")), &corev1.Service{}, f.moved),
+		f.nodes.follow(list(core, "nodes", "", fields.Everything()), &corev1.Node{}, f.moved))
+	if err != nil {
+		return fmt.Errorf("controllers: ClusterFacts: %w", err)
 	}
 	return mgr.Add(f)
 }
 
 // NeedLeaderElection is false.
 func (f *ClusterFacts) NeedLeaderElection() bool { return false }
-
-func (f *ClusterFacts) note() {
-	select {
-	case f.moved <- struct{}{}:
-	default:
-	}
-}
 
 func (f *ClusterFacts) sources() []*factSource {
 	return []*factSource{f.kubeadm, f.services, f.dns, f.nodes}
@@ -230,34 +212,23 @@ func uniqueNetworks(texts []string) []string {
 			all = append(all, p.Masked())
 		}
 	}
-	for joined := true; joined; {
-		slices.SortFunc(all, func(a, b netip.Prefix) int {
-			if n := a.Addr().Compare(b.Addr()); n != 0 {
-				return n
-			}
-			return a.Bits() - b.Bits()
-		})
-		joined = false
-		var kept []netip.Prefix
-		for _, p := range all {
-			if len(kept) == 0 {
-				kept = append(kept, p)
-				continue
-			}
-			last := &kept[len(kept)-1]
-			whole := netip.PrefixFrom(p.Addr(), max(p.Bits()-1, 0)).Masked()
-			switch {
-			case last.Contains(p.Addr()) && last.Bits() <= p.Bits():
-			case last.Bits() == p.Bits() && whole.Contains(last.Addr()):
-				*last, joined = whole, true
-			default:
-				kept = append(kept, p)
-			}
+	slices.SortFunc(all, netip.Prefix.Compare) // the larger of two that begin alike comes first
+	var kept []netip.Prefix
+	for _, p := range all {
+		if n := len(kept); n > 0 && kept[n-1].Overlaps(p) {
+			continue
 		}
-		all = kept
+		kept = append(kept, p)
+		for n := len(kept); n > 1 && kept[n-2].Bits() == kept[n-1].Bits(); n-- {
+			whole := netip.PrefixFrom(kept[n-1].Addr(), kept[n-1].Bits()-1).Masked()
+			if !whole.Contains(kept[n-2].Addr()) {
+				break
+			}
+			kept = append(kept[:n-2], whole)
+		}
 	}
 	var result []string
-	for _, p := range all {
+	for _, p := range kept {
 		result = append(result, p.String())
 	}
 	return result
@@ -272,22 +243,19 @@ type factSource struct {
 	err error      // of the last attempt, until one has worked
 }
 
-// follow sets the informer up; moved is called for each change.
-func (s *factSource) follow(from cache.ListerWatcher, object runtime.Object, moved func()) error {
+// follow sets the informer up; moved has an element after each change.
+func (s *factSource) follow(from cache.ListerWatcher, object runtime.Object, moved chan struct{}) error {
 	s.informer = cache.NewSharedIndexInformer(from, object, 0, cache.Indexers{})
-	return errors.Join(
+	_, err := s.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(any) { trigger(moved) }, UpdateFunc: func(any, any) { trigger(moved) }, DeleteFunc: func(any) { trigger(moved) }})
+	return errors.Join(err,
 		s.informer.SetTransform(trimFact),
 		s.informer.SetWatchErrorHandler(func(_ *cache.Reflector, err error) {
 			s.mu.Lock()
 			s.err = err
 			s.mu.Unlock()
-			moved()
-		}),
-		func() error {
-			_, err := s.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-				AddFunc: func(any) { moved() }, UpdateFunc: func(any, any) { moved() }, DeleteFunc: func(any) { moved() }})
-			return err
-		}())
+			trigger(moved)
+		}))
 }
 
 // trimFact keeps of a Node what is read.

@@ -5,10 +5,10 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -33,11 +33,11 @@ type eventLog struct {
 	swept time.Time
 }
 
-// tell creates an Event about the object, which has this UID, unless it was told
-// already. version is the resourceVersion that the Event is about, if any. The Event
-// holds no secret. It reports whether it was new.
-func (l *eventLog) tell(object client.Object, uid types.UID, kind, reason, message, version string) bool {
-	of := cmp.Or(string(uid), nameOf(object).String())
+// tell creates an Event about the object, unless it was told already. version is the
+// resourceVersion that the Event is about, if any. The Event holds no secret. It reports whether it
+// was new.
+func (l *eventLog) tell(object client.Object, kind, reason, message, version string) bool {
+	of := cmp.Or(string(object.GetUID()), nameOf(object).String())
 	if !l.isNew(of, fmt.Sprintf("%q %q %q %q", kind, reason, message, version), time.Now()) {
 		return false
 	}
@@ -60,15 +60,14 @@ func (l *eventLog) isNew(object, event string, now time.Time) bool {
 	}
 	told[key] = now
 	for len(told) > maxEvents {
-		oldest := key
-		for k, at := range told {
-			if at.Before(told[oldest]) {
-				oldest = k
-			}
-		}
-		delete(told, oldest)
+		dropOldest(told, func(at time.Time) time.Time { return at })
 	}
 	return true
+}
+
+// dropOldest takes out what is the oldest.
+func dropOldest[K comparable, V any](of map[K]V, at func(V) time.Time) {
+	delete(of, slices.MinFunc(slices.Collect(maps.Keys(of)), func(a, b K) int { return at(of[a]).Compare(at(of[b])) }))
 }
 
 // forgetLocked removes what is older than eventWindow.

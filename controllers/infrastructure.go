@@ -139,10 +139,7 @@ func (i *infrastructure) ensureKind(key watchedKind) infrastructureKind {
 	if kind == nil {
 		kind = &infrastructureKind{since: time.Now()}
 		i.kinds[key] = kind
-		select {
-		case i.named <- struct{}{}:
-		default:
-		}
+		trigger(i.named)
 	}
 	return *kind
 }

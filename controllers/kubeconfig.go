@@ -8,7 +8,6 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -27,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
+	"github.com/causewayproject/causeway/internal/group"
 	"github.com/causewayproject/causeway/internal/turns"
 	"github.com/causewayproject/causeway/kubeconfig"
 	"github.com/causewayproject/causeway/kubeconfig/probe"
@@ -95,9 +95,10 @@ func (r *KubeconfigReconciler) SetupWithManager(ctx context.Context, mgr manager
 		mgr:                  mgr,
 		kind:                 kind,
 		own:                  ownCaches{},
-		state:                &clusterStates{clusters: map[types.NamespacedName]*clusterState{}},
+		state:                &clusterStates{clusterMap[clusterState]{clusters: map[types.NamespacedName]*clusterState{}}},
 		events:               &eventLog{recorder: mgr.GetEventRecorderFor(kubeconfigController)},
 		slots:                turns.New[string](maxProbes, 0),
+		running:              group.New(context.Background()),
 	}
 	// At the start the many Clusters that are there don't delay the one that is made.
 	k.slots.NewestFirst = true
@@ -112,7 +113,7 @@ func (r *KubeconfigReconciler) SetupWithManager(ctx context.Context, mgr manager
 	if k.metrics, err = newProviderMetrics(); err != nil {
 		return err
 	}
-	k.writer = newObjectWriter(mgr.GetClient(), k.fieldManager(), k.metrics.writes)
+	k.writer = newObjectWriter(mgr.GetClient(), kubeconfigController+"-"+cmp.Or(k.Config.Name, "causeway"), k.metrics.writes)
 	if err := k.addCaches(ctx); err != nil {
 		return err
 	}
@@ -136,31 +137,17 @@ type kubeconfigRun struct {
 
 	infrastructure *infrastructure
 	slots          *turns.Queue[string] // of new probes, by namespace
-	running        sync.WaitGroup       // probes, and the search for kinds
-	runMu          sync.Mutex           // guards ended, and running's way from zero
-	ended          bool                 // nothing is started any more
+	running        *group.Group         // probes, and the search for kinds
 
 	// Set when the controller is started, before the first Reconcile.
 	ctx   context.Context
 	queue workqueue.TypedRateLimitingInterface[reconcile.Request]
 }
 
-// start runs f in a goroutine, unless the manager ends.
-func (k *kubeconfigRun) start(f func()) {
-	k.runMu.Lock()
-	defer k.runMu.Unlock()
-	if !k.ended {
-		k.running.Go(f)
-	}
-}
-
 // waitStopped keeps the manager from ending before what was started has ended.
 func (k *kubeconfigRun) waitStopped(ctx context.Context) error {
 	<-ctx.Done()
-	k.runMu.Lock()
-	k.ended = true
-	k.runMu.Unlock()
-	k.running.Wait()
+	k.running.Drain(context.Background()) // what runs ends with the controller
 	return nil
 }
 
@@ -204,14 +191,14 @@ func (k *kubeconfigRun) listSources() []source.Source {
 	all := []source.Source{
 		source.Func(k.noteStart),
 		source.Kind(k.mgr.GetCache(), k.kind.DeepCopy(), &handler.TypedEnqueueRequestForObject[*unstructured.Unstructured]{}, changedCluster()),
-		source.Kind(k.mgr.GetCache(), &corev1.Secret{}, queueAll(clustersOfSecret)),
+		source.Kind(k.mgr.GetCache(), &corev1.Secret{}, handler.TypedEnqueueRequestsFromMapFunc(clustersOfSecret)),
 	}
 	for ns, own := range k.own {
-		all = append(all, source.Kind(own, &corev1.Secret{}, queueAll(func(s *corev1.Secret) []reconcile.Request {
+		all = append(all, source.Kind(own, &corev1.Secret{}, handler.TypedEnqueueRequestsFromMapFunc(func(_ context.Context, s *corev1.Secret) []reconcile.Request {
 			return k.state.findClusters(func(_ types.NamespacedName, c *clusterState) bool { return c.route == nameOf(s) })
 		})))
 		if isWatched(k.Namespaces, ns) {
-			all = append(all, source.Kind(own, &corev1.Namespace{}, queueAll(func(n *corev1.Namespace) []reconcile.Request {
+			all = append(all, source.Kind(own, &corev1.Namespace{}, handler.TypedEnqueueRequestsFromMapFunc(func(_ context.Context, n *corev1.Namespace) []reconcile.Request {
 				return k.state.findClusters(func(key types.NamespacedName, _ *clusterState) bool { return key.Namespace == n.Name })
 			}), changedNamespace()))
 		}
@@ -222,35 +209,17 @@ func (k *kubeconfigRun) listSources() []source.Source {
 // noteStart keeps what the controller is started with, and starts what it needs.
 func (k *kubeconfigRun) noteStart(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 	k.ctx, k.queue = ctx, queue
-	k.start(k.infrastructure.followKinds)
+	k.running.Go(k.infrastructure.followKinds)
 	return nil
 }
 
-// queueAll queues what find returns for an object, before and after a change.
-func queueAll[T client.Object](find func(T) []reconcile.Request) handler.TypedEventHandler[T, reconcile.Request] {
-	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
-	add := func(q queue, object T) {
-		for _, request := range find(object) {
-			q.Add(request)
-		}
-	}
-	return handler.TypedFuncs[T, reconcile.Request]{
-		CreateFunc: func(_ context.Context, e event.TypedCreateEvent[T], q queue) { add(q, e.Object) },
-		UpdateFunc: func(_ context.Context, e event.TypedUpdateEvent[T], q queue) {
-			add(q, e.ObjectOld)
-			add(q, e.ObjectNew)
-		},
-		DeleteFunc: func(_ context.Context, e event.TypedDeleteEvent[T], q queue) { add(q, e.Object) },
-	}
-}
-
 // clustersOfSecret returns the Cluster of a labelled Secret.
-func clustersOfSecret(s *corev1.Secret) []reconcile.Request {
+func clustersOfSecret(_ context.Context, s *corev1.Secret) []reconcile.Request {
 	name := s.Labels[kubeconfig.ClusterNameLabel]
 	if name == "" {
 		return nil
 	}
-	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: s.Namespace, Name: name}}}
+	return []reconcile.Request{requestOf(s.Namespace, name)}
 }
 
 // changedCluster leaves out changes of what is not read. Other fields of a Cluster's
@@ -260,10 +229,9 @@ func changedCluster() predicate.TypedPredicate[*unstructured.Unstructured] {
 		before, _ := trimClusters(e.ObjectOld)
 		after, _ := trimClusters(e.ObjectNew)
 		a, b := before.(*unstructured.Unstructured), after.(*unstructured.Unstructured)
-		return a.GetUID() != b.GetUID() || a.GetGeneration() != b.GetGeneration() ||
-			(a.GetDeletionTimestamp() == nil) != (b.GetDeletionTimestamp() == nil) ||
-			!maps.Equal(a.GetAnnotations(), b.GetAnnotations()) || !maps.Equal(a.GetLabels(), b.GetLabels()) ||
-			!reflect.DeepEqual(a.Object["spec"], b.Object["spec"]) || !reflect.DeepEqual(a.Object["status"], b.Object["status"])
+		a.SetResourceVersion("")
+		b.SetResourceVersion("")
+		return !reflect.DeepEqual(a, b)
 	}}
 }
 

@@ -33,7 +33,7 @@ func (k *kubeconfigRun) Reconcile(ctx context.Context, request reconcile.Request
 	if client.IgnoreNotFound(err) != nil {
 		return reconcile.Result{}, err
 	}
-	if err != nil || !isWatched(k.Namespaces, key.Namespace) || !passesFilter(u, k.WatchFilter) {
+	if err != nil || !isWatched(k.Namespaces, key.Namespace) || k.WatchFilter != "" && k.WatchFilter != u.GetLabels()[watchFilterLabel] {
 		k.noteRoute(key, types.NamespacedName{})
 		k.state.forget(key)
 		return reconcile.Result{}, nil
@@ -48,11 +48,11 @@ func (k *kubeconfigRun) Reconcile(ctx context.Context, request reconcile.Request
 		return reconcile.Result{RequeueAfter: cacheDelay}, nil // an event comes sooner
 	}
 	k.state.change(key, func(s *clusterState) {
+		config.Results = maps.Clone(s.results)
 		if written := s.condition.conditionAfter(u.GetResourceVersion()); written != nil {
 			cluster.Condition = written
 		}
 	})
-	config.Results = k.state.probeResults(key)
 	secrets, err := k.readSecrets(ctx, key, cluster)
 	if err != nil {
 		return reconcile.Result{}, err
@@ -77,7 +77,7 @@ func (k *kubeconfigRun) Reconcile(ctx context.Context, request reconcile.Request
 func (k *kubeconfigRun) readCluster(ctx context.Context, key types.NamespacedName, u *unstructured.Unstructured) (provider.Cluster, bool, error) {
 	ref, err := readReference(u)
 	if err != nil {
-		k.events.tell(u, u.GetUID(), corev1.EventTypeWarning, "InvalidInfrastructure", err.Error(), "")
+		k.events.tell(u, corev1.EventTypeWarning, "InvalidInfrastructure", err.Error(), "")
 	}
 	k.state.track(key, string(u.GetUID()), ref)
 	var ns corev1.Namespace
@@ -91,7 +91,7 @@ func (k *kubeconfigRun) readCluster(ctx context.Context, key types.NamespacedNam
 	}
 	cluster, err := provider.ReadCluster(u, object)
 	if err != nil {
-		k.events.tell(u, u.GetUID(), corev1.EventTypeWarning, "InvalidEndpoint", err.Error(), "")
+		k.events.tell(u, corev1.EventTypeWarning, "InvalidEndpoint", err.Error(), "")
 	}
 	cluster.NamespaceAnnotations = ns.Annotations
 	return cluster, true, nil
@@ -202,7 +202,7 @@ func (k *kubeconfigRun) startProbes(cluster provider.Cluster, candidates []provi
 	key := types.NamespacedName{Namespace: cluster.Namespace, Name: cluster.Name}
 	for _, candidate := range candidates {
 		if k.state.startProbe(key, candidate.Key) {
-			k.start(func() {
+			k.running.Go(func() {
 				k.runProbe(cluster, key, candidate)
 				k.queue.Add(reconcile.Request{NamespacedName: key})
 			})

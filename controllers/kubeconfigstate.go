@@ -27,12 +27,43 @@ const (
 	maxReplan   = 10 * time.Second
 )
 
-// clusterStates is the knowledge about Clusters that the API server doesn't hold. If it
-// is lost, the only cost is a few probes.
-type clusterStates struct {
+// clusterMap is what a reconciler knows of Clusters that the API server doesn't hold.
+type clusterMap[S any] struct {
 	mu       sync.Mutex // guards the field below
-	clusters map[types.NamespacedName]*clusterState
+	clusters map[types.NamespacedName]*S
 }
+
+func (l *clusterMap[S]) forget(key types.NamespacedName) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.clusters, key)
+}
+
+// change calls f with the Cluster's state, unless the Cluster is gone or not looked after. f
+// must not block.
+func (l *clusterMap[S]) change(key types.NamespacedName, f func(*S)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if c := l.clusters[key]; c != nil {
+		f(c)
+	}
+}
+
+// findClusters returns the Clusters that match.
+func (l *clusterMap[S]) findClusters(match func(types.NamespacedName, *S) bool) (found []reconcile.Request) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for key, c := range l.clusters {
+		if match(key, c) {
+			found = append(found, reconcile.Request{NamespacedName: key})
+		}
+	}
+	return found
+}
+
+// clusterStates is what the KubeconfigReconciler knows. If it is lost, the only cost is a few
+// probes.
+type clusterStates struct{ clusterMap[clusterState] }
 
 type clusterState struct {
 	uid            string
@@ -42,8 +73,8 @@ type clusterState struct {
 	results        map[string]provider.Result
 	running        map[string]bool // keys of the probes that run
 
-	conflicts int                      // since all that a plan wanted was written
-	failures  map[string]*writeFailure // by what was to be written
+	conflicts int                     // since all that a plan wanted was written
+	failures  map[string]writeFailure // by what was to be written
 	condition *conditionWrite
 	refused   *refusedCondition
 }
@@ -81,29 +112,10 @@ func (l *clusterStates) track(key types.NamespacedName, uid string, infrastructu
 	defer l.mu.Unlock()
 	c := l.clusters[key]
 	if c == nil || c.uid != uid {
-		c = &clusterState{uid: uid, results: map[string]provider.Result{}, running: map[string]bool{}, failures: map[string]*writeFailure{}}
+		c = &clusterState{uid: uid, results: map[string]provider.Result{}, running: map[string]bool{}, failures: map[string]writeFailure{}}
 		l.clusters[key] = c
 	}
 	c.infrastructure = infrastructure
-}
-
-func (l *clusterStates) forget(key types.NamespacedName) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.clusters, key)
-}
-
-// findClusters returns the Clusters that match.
-func (l *clusterStates) findClusters(match func(types.NamespacedName, *clusterState) bool) []reconcile.Request {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	var found []reconcile.Request
-	for key, c := range l.clusters {
-		if match(key, c) {
-			found = append(found, reconcile.Request{NamespacedName: key})
-		}
-	}
-	return found
 }
 
 // moveRoute notes the Cluster's route Secret, and returns those of which it matters: the only
@@ -144,20 +156,6 @@ func (l *clusterStates) infrastructures() (all []reference) {
 	return all
 }
 
-// change calls f with the Cluster's state, unless the Cluster is gone. f must not block.
-func (l *clusterStates) change(key types.NamespacedName, f func(*clusterState)) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if c := l.clusters[key]; c != nil {
-		f(c)
-	}
-}
-
-func (l *clusterStates) probeResults(key types.NamespacedName) (results map[string]provider.Result) {
-	l.change(key, func(c *clusterState) { results = maps.Clone(c.results) })
-	return results
-}
-
 // startProbe marks the probe as running. It returns false if it runs already, if many of
 // the Cluster do, or if the Cluster is gone.
 func (l *clusterStates) startProbe(key types.NamespacedName, probe string) (started bool) {
@@ -186,13 +184,7 @@ func (l *clusterStates) finishProbe(key types.NamespacedName, uid, probe string,
 		}
 		c.results[probe] = result
 		for len(c.results) > maxResults {
-			oldest := probe
-			for k, r := range c.results {
-				if r.At.Before(c.results[oldest].At) {
-					oldest = k
-				}
-			}
-			delete(c.results, oldest)
+			dropOldest(c.results, func(r provider.Result) time.Time { return r.At })
 		}
 	})
 }
@@ -207,37 +199,31 @@ func (l *clusterStates) noteConflict(key types.NamespacedName) (after time.Durat
 	return after
 }
 
-// noteFailure counts a write that failed, and returns how often it has, and when to try
-// again.
-func (l *clusterStates) noteFailure(key types.NamespacedName, what string, err error, now time.Time) (times int, retryAt time.Time) {
+// noteFailure counts a write that failed.
+func (l *clusterStates) noteFailure(key types.NamespacedName, what string, err error, now time.Time) writeFailure {
+	f := writeFailure{err: err}
 	l.change(key, func(c *clusterState) {
-		f := c.failures[what]
-		if f == nil {
-			f = &writeFailure{}
-			c.failures[what] = f
-		}
-		f.err, f.times = err, f.times+1
+		f.times = c.failures[what].times + 1
 		f.retryAt = now.Add(min(firstBackoff<<min(f.times-1, 20), maxBackoff))
-		times, retryAt = f.times, f.retryAt
+		c.failures[what] = f
 	})
-	return times, retryAt
+	return f
 }
 
-// failureOf returns the failure of a write that must not be tried yet; nil for none.
-func (l *clusterStates) failureOf(key types.NamespacedName, what string, now time.Time) (found *writeFailure) {
+// failureOf returns the last failure of a write, and whether it must not be tried yet.
+func (l *clusterStates) failureOf(key types.NamespacedName, what string, now time.Time) (f writeFailure, waits bool) {
 	l.change(key, func(c *clusterState) {
-		if f := c.failures[what]; f != nil && now.Before(f.retryAt) {
-			found = &writeFailure{f.err, f.times, f.retryAt}
-		}
+		f = c.failures[what]
+		waits = now.Before(f.retryAt)
 	})
-	return found
+	return f, waits
 }
 
 // keepFailures forgets the failures of Secrets' writes but these: the others are not
 // wanted any more.
 func (l *clusterStates) keepFailures(key types.NamespacedName, wanted []provider.Action) {
 	l.change(key, func(c *clusterState) {
-		maps.DeleteFunc(c.failures, func(name string, _ *writeFailure) bool {
+		maps.DeleteFunc(c.failures, func(name string, _ writeFailure) bool {
 			return name != conditionWrites && !slices.ContainsFunc(wanted, func(a provider.Action) bool { return writeName(a) == name })
 		})
 	})

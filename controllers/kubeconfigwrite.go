@@ -1,7 +1,6 @@
 package controllers
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -82,26 +81,24 @@ func (k *kubeconfigRun) applyAction(ctx context.Context, u *unstructured.Unstruc
 	version := ""
 	for _, write := range writes {
 		what := writeName(write)
-		failed := k.state.failureOf(key, what, config.Now)
-		if failed == nil {
+		failed, waits := k.state.failureOf(key, what, config.Now)
+		if !waits {
 			var err error
-			if version, err = k.writeSecret(ctx, key, what, write, check); err != nil {
-				if k.isConflict(ctx, write, err) {
-					return k.state.noteConflict(key)
-				}
-				log.FromContext(ctx).Error(err, "Write of a Secret")
-				times, retryAt := k.state.noteFailure(key, what, err, config.Now)
-				failed = &writeFailure{err, times, retryAt}
+			if version, err = k.writeSecret(ctx, key, what, write, check); err == nil {
+				continue
 			}
-		}
-		if failed != nil {
-			if isRefusal(failed.err) || failed.times >= patientTimes {
-				told := provider.WriteFailed(cluster, write, config, failed.err)
-				k.tellEvents(u, told.Events, "")
-				k.applyCondition(ctx, u, cluster, told, check)
+			if k.isConflict(ctx, write, err) {
+				return k.state.noteConflict(key)
 			}
-			return max(time.Until(failed.retryAt), time.Millisecond)
+			log.FromContext(ctx).Error(err, "Write of a Secret")
+			failed = k.state.noteFailure(key, what, err, config.Now)
 		}
+		if isRefusal(failed.err) || failed.times >= patientTimes {
+			told := provider.WriteFailed(cluster, write, config, failed.err)
+			k.tellEvents(u, told.Events, "")
+			k.applyCondition(ctx, u, cluster, told, check)
+		}
+		return max(time.Until(failed.retryAt), time.Millisecond)
 	}
 	if len(writes) > 0 {
 		k.state.change(key, func(c *clusterState) { c.conflicts = 0 })
@@ -118,7 +115,7 @@ func (k *kubeconfigRun) applyAction(ctx context.Context, u *unstructured.Unstruc
 
 func (k *kubeconfigRun) tellEvents(u *unstructured.Unstructured, events []provider.Event, version string) {
 	for _, e := range events {
-		k.events.tell(u, u.GetUID(), e.Type, e.Reason, e.Message, version)
+		k.events.tell(u, e.Type, e.Reason, e.Message, version)
 	}
 }
 
@@ -173,11 +170,6 @@ func (k *kubeconfigRun) writeSecret(ctx context.Context, cluster types.Namespace
 	return secret.ResourceVersion, nil
 }
 
-func (k *kubeconfigRun) fieldManager() string {
-	name := cmp.Or(k.Config.Name, "causeway")
-	return kubeconfigController + "-" + name
-}
-
 // applyCondition writes the condition to the Cluster's status, unless it has it already.
 // It replaces another writer's condition only if this provider manages the Secret:
 // there is one writer at a time. It returns when to try again; 0 if all is well.
@@ -209,7 +201,7 @@ func (k *kubeconfigRun) applyCondition(ctx context.Context, u *unstructured.Unst
 	if refused && !action.Managed {
 		return 0
 	}
-	if failed := k.state.failureOf(key, conditionWrites, now); failed != nil {
+	if failed, waits := k.state.failureOf(key, conditionWrites, now); waits {
 		return time.Until(failed.retryAt)
 	}
 	version := ""
@@ -233,8 +225,7 @@ func (k *kubeconfigRun) applyCondition(ctx context.Context, u *unstructured.Unst
 	k.writer.counts.count(conditionWrites, err)
 	if err != nil {
 		log.FromContext(ctx).Error(err, "Write of a condition")
-		_, retryAt := k.state.noteFailure(key, conditionWrites, err, now)
-		return time.Until(retryAt)
+		return time.Until(k.state.noteFailure(key, conditionWrites, err, now).retryAt)
 	}
 	log.FromContext(ctx).Info("Wrote the condition", "status", c.Status, "reason", c.Reason)
 	k.state.change(key, func(s *clusterState) {
@@ -253,11 +244,7 @@ func sameCondition(a, b metav1.Condition) bool {
 // under its name. nil takes away what this manager of fields has applied before. It returns
 // the new resourceVersion.
 func applyCondition(ctx context.Context, to client.Client, cluster *unstructured.Unstructured, c *metav1.Condition, opts ...client.SubResourcePatchOption) (string, error) {
-	u := &unstructured.Unstructured{}
-	u.SetGroupVersionKind(cluster.GroupVersionKind())
-	u.SetNamespace(cluster.GetNamespace())
-	u.SetName(cluster.GetName())
-	u.SetUID(cluster.GetUID())
+	u := namedCluster(cluster, nameOf(cluster), cluster.GetUID())
 	if c != nil {
 		entry, err := runtime.DefaultUnstructuredConverter.ToUnstructured(c)
 		if err == nil {

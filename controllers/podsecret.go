@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -105,11 +104,10 @@ func (r *PodSecretReconciler) SetupWithManager(ctx context.Context, mgr manager.
 	if err := r.Check(); err != nil {
 		return err
 	}
-	namespace, name, _ := strings.Cut(r.Source, "/")
 	p := &podSecretRun{
 		proxyRun: &proxyRun{
 			ProxyReconciler: ProxyReconciler{Config: propagate.Config{Installation: r.Source}},
-			installation:    types.NamespacedName{Namespace: namespace, Name: name},
+			installation:    secretName(r.Source),
 			live:            mgr.GetAPIReader(),
 		},
 		name: r.Name, namespaces: r.Namespaces, render: r.Render, sources: ownCaches{}, secrets: ownCaches{},
@@ -175,10 +173,11 @@ func (r *PodSecretReconciler) Refresh() {
 	}
 }
 
-// trigger sends an event, unless one waits in the channel already.
-func trigger(events chan event.GenericEvent) {
+// trigger sends a zero value, unless one waits in the channel already.
+func trigger[T any](events chan T) {
+	var event T
 	select {
-	case events <- event.GenericEvent{}:
+	case events <- event:
 	default:
 	}
 }

@@ -66,7 +66,7 @@ func (p *proxyRun) checkInstallation(ctx context.Context, _ reconcile.Request) (
 func (p *proxyRun) refuseInstallation(secret *corev1.Secret, err error) {
 	p.usable.Set(0)
 	secret = cmp.Or(secret, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: p.installation.Namespace, Name: p.installation.Name}})
-	p.events.tell(secret, secret.UID, corev1.EventTypeWarning, propagate.ReasonInstallation, err.Error(), "")
+	p.events.tell(secret, corev1.EventTypeWarning, propagate.ReasonInstallation, err.Error(), "")
 }
 
 func (p *proxyRun) readInstallation(ctx context.Context) (*corev1.Secret, error) {
@@ -80,7 +80,7 @@ func (p *proxyRun) tellWarning(ctx context.Context, about client.Object, reason 
 
 func (p *proxyRun) tellEvents(ctx context.Context, about client.Object, events []propagate.Event) {
 	for _, e := range events {
-		if p.events.tell(about, about.GetUID(), e.Type, e.Reason, e.Message, "") {
+		if p.events.tell(about, e.Type, e.Reason, e.Message, "") {
 			log.FromContext(ctx).Info(e.Message, "reason", e.Reason)
 		}
 	}

@@ -164,8 +164,8 @@ func (r *TunnelReconciler) SetupWithManager(ctx context.Context, mgr manager.Man
 	}
 	t := &tunnelRun{
 		TunnelReconciler: *r, mgr: mgr, kind: kind, live: mgr.GetAPIReader(),
-		records: ownCaches{}, keys: ownCaches{},
-		states: &tunnelStates{clusters: map[types.NamespacedName]*tunnelState{}, shown: map[types.NamespacedName]shownCluster{}},
+		recordsAt: secretName(r.Records), records: ownCaches{}, keys: ownCaches{},
+		states: &tunnelStates{clusterMap: clusterMap[tunnelState]{clusters: map[types.NamespacedName]*tunnelState{}}, shown: map[types.NamespacedName]shownCluster{}},
 		events: &eventLog{recorder: mgr.GetEventRecorderFor(tunnelController)},
 	}
 	t.mostEnded, t.TicketLife = cmp.Or(r.mostEnded, defaultMostEnded), cmp.Or(r.TicketLife, defaultTicketLife)
@@ -194,8 +194,9 @@ type tunnelRun struct {
 	live   client.Reader              // the API server
 	writer *objectWriter
 
-	records ownCaches // the Secrets with labelTunnelRecord
-	keys    ownCaches // the Secrets with SSH keys
+	recordsAt types.NamespacedName // Records: a namespace, and the prefix of names
+	records   ownCaches            // the Secrets with labelTunnelRecord
+	keys      ownCaches            // the Secrets with SSH keys
 
 	states    *tunnelStates
 	events    *eventLog
@@ -204,11 +205,10 @@ type tunnelRun struct {
 
 // addCaches adds the caches beside the manager's.
 func (t *tunnelRun) addCaches(ctx context.Context) error {
-	namespace, prefix, _ := strings.Cut(t.Records, "/")
-	records := labels.SelectorFromSet(labels.Set{labelTunnelRecord: prefix})
+	records := labels.SelectorFromSet(labels.Set{labelTunnelRecord: t.recordsAt.Name})
 	errs := []error{
 		fillCache(ctx, t.mgr.GetCache(), t.kind, &corev1.Secret{}),
-		t.records.addFilled(ctx, t.mgr, namespace, map[client.Object]cache.ByObject{&corev1.Secret{}: {Label: records}}),
+		t.records.addFilled(ctx, t.mgr, t.recordsAt.Namespace, map[client.Object]cache.ByObject{&corev1.Secret{}: {Label: records}}),
 	}
 	if t.SetPayload != nil {
 		sshType := fields.OneTermEqualSelector("type", string(corev1.SecretTypeSSHAuth))
@@ -227,7 +227,7 @@ func (t *tunnelRun) listSources() []source.Source {
 		source.Kind(t.mgr.GetCache(), &corev1.Secret{}, clustersOf[*corev1.Secret](provider.SuffixTunnelAgent, provider.SuffixTunnelRoute)),
 	}
 	for _, c := range t.records {
-		all = append(all, source.Kind(c, &corev1.Secret{}, queueAll(func(s *corev1.Secret) []reconcile.Request {
+		all = append(all, source.Kind(c, &corev1.Secret{}, handler.TypedEnqueueRequestsFromMapFunc(func(_ context.Context, s *corev1.Secret) []reconcile.Request {
 			key := secretName(string(s.Data[recordCluster]))
 			if key == (types.NamespacedName{}) {
 				return nil
@@ -236,8 +236,8 @@ func (t *tunnelRun) listSources() []source.Source {
 		})))
 	}
 	for _, c := range t.keys {
-		all = append(all, source.Kind(c, &corev1.Secret{}, queueAll(func(s *corev1.Secret) []reconcile.Request {
-			return t.states.clustersWithKey(nameOf(s))
+		all = append(all, source.Kind(c, &corev1.Secret{}, handler.TypedEnqueueRequestsFromMapFunc(func(_ context.Context, s *corev1.Secret) []reconcile.Request {
+			return t.states.findClusters(func(_ types.NamespacedName, c *tunnelState) bool { return c.key == nameOf(s) })
 		})))
 	}
 	return all

@@ -180,7 +180,7 @@ func (t *tunnelRun) warnCertificate(u *unstructured.Unstructured, seen tunnelSee
 	if seen.expires.IsZero() || seen.expires.Sub(now) > certificateWarning {
 		return
 	}
-	t.events.tell(u, u.GetUID(), corev1.EventTypeWarning, reasonCertificate,
+	t.events.tell(u, corev1.EventTypeWarning, reasonCertificate,
 		"the certificate of an agent ends at "+seen.expires.Format("2006-01-02 15:04:05 UTC")+", and the agent has not renewed it: see its log", "")
 }
 

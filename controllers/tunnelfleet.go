@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -122,14 +120,14 @@ func (t *tunnelRun) tellRefusal(ctx context.Context, err error) {
 	if !ok || refusals[refused.Code] == "" {
 		return
 	}
-	key := secretName(refused.Cluster)
+	key, tracked := secretName(refused.Cluster), false
+	t.states.change(key, func(s *tunnelState) { s.agentsMoved, tracked = true, true }) // its Secret may have that invitation
 	u := t.kind.DeepCopy()
-	if !t.states.isTracked(key) || t.mgr.GetCache().Get(ctx, key, u) != nil {
+	if !tracked || t.mgr.GetCache().Get(ctx, key, u) != nil {
 		return
 	}
-	t.states.change(key, func(s *tunnelState) { s.agentsMoved = true }) // its Secret may have that invitation
 	message := fmt.Sprintf("an agent was refused: %s: %s", refused.Code, refusals[refused.Code])
-	if t.events.tell(u, u.GetUID(), corev1.EventTypeWarning, reasonAgentRefused, message, "") {
+	if t.events.tell(u, corev1.EventTypeWarning, reasonAgentRefused, message, "") {
 		log.FromContext(ctx).Info(message, "cluster", key.String())
 	}
 }
@@ -137,14 +135,14 @@ func (t *tunnelRun) tellRefusal(ctx context.Context, err error) {
 // tunnelStates is what is known of the Clusters with the label, beside what the API server
 // holds.
 type tunnelStates struct {
-	mu       sync.Mutex // guards the fields below
-	clusters map[types.NamespacedName]*tunnelState
-	queue    workqueue.TypedRateLimitingInterface[reconcile.Request]
-	began    time.Time // when this process began to look; zero before
-	looked   bool      // at the fleet, once at least
-	silent   string    // of the last look, for Clusters that no replica names
-	fleet    map[string]tunnelSeen
-	shown    map[types.NamespacedName]shownCluster
+	clusterMap[tunnelState] // its mu guards the fields below, too
+
+	queue  workqueue.TypedRateLimitingInterface[reconcile.Request]
+	began  time.Time // when this process began to look; zero before
+	looked bool      // at the fleet, once at least
+	silent string    // of the last look, for Clusters that no replica names
+	fleet  map[string]tunnelSeen
+	shown  map[types.NamespacedName]shownCluster
 }
 
 // shownCluster is what the watch has shown of the Clusters of one name.
@@ -266,27 +264,6 @@ func (l *tunnelStates) seenLocked(key types.NamespacedName) tunnelSeen {
 	return seen
 }
 
-func (l *tunnelStates) isTracked(key types.NamespacedName) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.clusters[key] != nil
-}
-
-func (l *tunnelStates) forget(key types.NamespacedName) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.clusters, key)
-}
-
-// change calls f with the Cluster's state, unless it is not tracked. f must not block.
-func (l *tunnelStates) change(key types.NamespacedName, f func(*tunnelState)) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if s := l.clusters[key]; s != nil {
-		f(s)
-	}
-}
-
 // get returns a copy of the Cluster's state; the zero value if it is not tracked.
 func (l *tunnelStates) get(key types.NamespacedName) (state tunnelState) {
 	l.change(key, func(s *tunnelState) { state = *s })
@@ -319,18 +296,6 @@ func (l *tunnelStates) noteFleet(seen map[string]tunnelSeen, silent string, last
 			l.queue.Add(reconcile.Request{NamespacedName: key})
 		}
 	}
-}
-
-// clustersWithKey returns the Clusters that name the Secret with an SSH key.
-func (l *tunnelStates) clustersWithKey(secret types.NamespacedName) (found []reconcile.Request) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for key, s := range l.clusters {
-		if s.key == secret {
-			found = append(found, reconcile.Request{NamespacedName: key})
-		}
-	}
-	return slices.Clip(found)
 }
 
 // countConnected returns how many Clusters with the label have an agent, and how many have

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"hash/fnv"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -55,9 +54,7 @@ const (
 // reconcileCluster does what one Cluster needs.
 func (t *tunnelRun) reconcileCluster(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	key := request.NamespacedName
-	u := t.kind.DeepCopy()
-	u.SetNamespace(key.Namespace)
-	u.SetName(key.Name)
+	u := namedCluster(t.kind, key, "")
 	err := t.mgr.GetCache().Get(ctx, key, u)
 	switch {
 	case !isWatched(t.Namespaces, key.Namespace):
@@ -101,7 +98,7 @@ func (t *tunnelRun) reconcileCluster(ctx context.Context, request reconcile.Requ
 	case off:
 		return reconcile.Result{}, t.endTunnel(ctx, u, u, record)
 	case label != "true":
-		t.events.tell(u, u.GetUID(), corev1.EventTypeWarning, reasonTunnelLabel,
+		t.events.tell(u, corev1.EventTypeWarning, reasonTunnelLabel,
 			fmt.Sprintf("the label %s is %q: want true, or false. Nothing is changed", provider.LabelTunnel, printable.Text(label, 63)), "")
 		return reconcile.Result{}, nil
 	case endpointErr != nil:
@@ -209,11 +206,7 @@ func (t *tunnelRun) movedWait(record *corev1.Secret) time.Duration {
 
 // formerCluster is the Cluster that the record is of, and that is gone.
 func (t *tunnelRun) formerCluster(key types.NamespacedName, record *corev1.Secret) *unstructured.Unstructured {
-	gone := t.kind.DeepCopy()
-	gone.SetNamespace(key.Namespace)
-	gone.SetName(key.Name)
-	gone.SetUID(types.UID(record.Data[recordUID]))
-	return gone
+	return namedCluster(t.kind, key, types.UID(record.Data[recordUID]))
 }
 
 // endTunnel ends all agents of the Cluster u, deletes the Secrets that it owns, and then the
@@ -278,9 +271,8 @@ func (t *tunnelRun) endTunnel(ctx context.Context, u, cached *unstructured.Unstr
 
 // recordName is the name of the record of a Cluster.
 func (t *tunnelRun) recordName(key types.NamespacedName) types.NamespacedName {
-	namespace, prefix, _ := strings.Cut(t.Records, "/")
 	sum := sha256.Sum256([]byte(key.String()))
-	return types.NamespacedName{Namespace: namespace, Name: prefix + "-record-" + hex.EncodeToString(sum[:16])}
+	return types.NamespacedName{Namespace: t.recordsAt.Namespace, Name: t.recordsAt.Name + "-record-" + hex.EncodeToString(sum[:16])}
 }
 
 // readRecord returns nil if the Cluster has none.
@@ -299,9 +291,8 @@ func (t *tunnelRun) tooManyEnded(ctx context.Context, u *unstructured.Unstructur
 	}
 	isOther := func(cluster string) bool { return secretName(cluster).Namespace != u.GetNamespace() }
 	ended = slices.DeleteFunc(ended, isOther)
-	namespace, _, _ := strings.Cut(t.Records, "/")
 	records := &corev1.SecretList{}
-	if err := t.records.of(namespace).List(ctx, records, client.UnsafeDisableDeepCopy); err != nil {
+	if err := t.records.of(t.recordsAt.Namespace).List(ctx, records, client.UnsafeDisableDeepCopy); err != nil {
 		return false, fmt.Errorf("records of tunnels: %w", err)
 	}
 	for _, record := range records.Items {
@@ -315,16 +306,15 @@ func (t *tunnelRun) tooManyEnded(ctx context.Context, u *unstructured.Unstructur
 	}
 	problem := fmt.Sprintf("the namespace has had %d tunnels of Clusters that are gone: a record of each is kept for 8 days at least. Wait, or make the Cluster under a name that was used before", len(ended))
 	t.setProblem(nameOf(u), problem)
-	t.events.tell(u, u.GetUID(), corev1.EventTypeWarning, reasonInvitation, "no invitation could be made: "+problem, "")
+	t.events.tell(u, corev1.EventTypeWarning, reasonInvitation, "no invitation could be made: "+problem, "")
 	return true, nil
 }
 
 // createRecord is called before the first invitation.
 func (t *tunnelRun) createRecord(ctx context.Context, u *unstructured.Unstructured) (*corev1.Secret, error) {
 	name := t.recordName(nameOf(u))
-	_, prefix, _ := strings.Cut(t.Records, "/")
 	record := &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name, Labels: map[string]string{labelTunnelRecord: prefix}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name, Labels: map[string]string{labelTunnelRecord: t.recordsAt.Name}},
 		Data:       map[string][]byte{recordCluster: []byte(nameOf(u).String()), recordUID: []byte(u.GetUID())},
 	}
 	if err := t.writeRecord(ctx, u, record); err != nil {
@@ -338,14 +328,19 @@ func (t *tunnelRun) createRecord(ctx context.Context, u *unstructured.Unstructur
 // another one may have made both since. Then nothing of these may end, and the error is
 // errCacheLate.
 func (t *tunnelRun) writeRecord(ctx context.Context, cached *unstructured.Unstructured, record *corev1.Secret) error {
-	if err := checkScope(ctx, t.live, cached); err != nil {
-		return err
-	}
-	err := t.writer.write(ctx, record)
+	err := t.writeChecked(ctx, cached, record)
 	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) && record.ResourceVersion != "" {
 		return errCacheLate
 	}
 	return err
+}
+
+// writeChecked writes a Secret if the Cluster is as the cache had it.
+func (t *tunnelRun) writeChecked(ctx context.Context, cached *unstructured.Unstructured, secret *corev1.Secret) error {
+	if err := checkScope(ctx, t.live, cached); err != nil {
+		return err
+	}
+	return t.writer.write(ctx, secret)
 }
 
 // takeRecord has the record be that of a Cluster which is there.

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -79,22 +78,9 @@ func (w *KubeconfigWebhook) memoryOf(ctx context.Context, name types.NamespacedN
 	return getObject(ctx, wholeCache{w.cache, w.live}, name, &corev1.Secret{})
 }
 
-// secretData is what [provider.RestoreRoute] reads of a Secret.
-type secretData struct {
-	Metadata struct {
-		Labels      map[string]string `json:"labels"`
-		Annotations map[string]string `json:"annotations"`
-	} `json:"metadata"`
-	Data map[string][]byte `json:"data"`
-}
-
-func (s *secretData) secret() *corev1.Secret {
-	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Labels: s.Metadata.Labels, Annotations: s.Metadata.Annotations}, Data: s.Data}
-}
-
 // review decides about one write.
 func (w *KubeconfigWebhook) review(ctx context.Context, req *webhook.Request) ([]webhook.Operation, error) {
-	var old, written secretData
+	var old, written corev1.Secret
 	if !isWatched(w.Namespaces, req.Namespace) || json.Unmarshal(req.Object, &written) != nil || len(req.OldObject) > 0 && json.Unmarshal(req.OldObject, &old) != nil {
 		return nil, nil // others look after it, or it is no Secret
 	}
@@ -108,7 +94,7 @@ func (w *KubeconfigWebhook) review(ctx context.Context, req *webhook.Request) ([
 	if err != nil {
 		return nil, err
 	}
-	value, ok := provider.RestoreRoute(old.secret(), written.secret(), memory, w.Config)
+	value, ok := provider.RestoreRoute(&old, &written, memory, w.Config)
 	if !ok {
 		return nil, nil
 	}

@@ -92,6 +92,9 @@ type merge struct {
 	specCA   bool                // Spec.CA is set
 	ca       []*x509.Certificate // Spec.CA
 	proxyURL string
+	given    *clientcmdapi.AuthInfo // of Spec.Credentials; nil if one is to be signed
+	signers  []*x509.Certificate    // the CA to sign it with
+	issuer   *x509.Certificate      // the one of signers that does
 }
 
 func newMerge(existing []byte) (*merge, error) {
@@ -224,7 +227,8 @@ func (m *merge) editEntry(list, key, name string, was, is *yaml.Node) (bool, err
 		target = &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map"}
 		yamledit.SetChild(item, key, target)
 	}
-	for _, k := range keysOf(before, after) {
+	keyOf := func(n *yaml.Node) string { return n.Value }
+	for _, k := range listNames(2, keyOf, before, after) {
 		switch value := yamledit.Child(after, k); {
 		case yamledit.Same(yamledit.Child(before, k), value):
 		case k == "extensions":
@@ -239,7 +243,8 @@ func (m *merge) editEntry(list, key, name string, was, is *yaml.Node) (bool, err
 }
 
 func editExtensions(target, before, after *yaml.Node) {
-	for _, name := range namesOf(before, after) {
+	nameOf := func(n *yaml.Node) string { return yamledit.Child(n, "name").Value }
+	for _, name := range listNames(1, nameOf, before, after) {
 		was, _ := yamledit.Named(before, name)
 		is, _ := yamledit.Named(after, name)
 		switch {
@@ -252,22 +257,12 @@ func editExtensions(target, before, after *yaml.Node) {
 	}
 }
 
-func keysOf(mappings ...*yaml.Node) []string {
-	var keys []string
-	for _, mapping := range mappings {
-		for i := 0; mapping != nil && i < len(mapping.Content); i += 2 {
-			keys = append(keys, mapping.Content[i].Value)
-		}
-	}
-	slices.Sort(keys)
-	return slices.Compact(keys)
-}
-
-func namesOf(lists ...*yaml.Node) []string {
-	var names []string
-	for _, list := range lists {
-		for i := 0; list != nil && i < len(list.Content); i++ {
-			names = append(names, yamledit.Child(list.Content[i], "name").Value)
+// listNames returns the names in both, each once: every second node of a mapping has one, and every
+// node of a list.
+func listNames(step int, nameOf func(*yaml.Node) string, both ...*yaml.Node) (names []string) {
+	for _, from := range both {
+		for i := 0; from != nil && i < len(from.Content); i += step {
+			names = append(names, nameOf(from.Content[i]))
 		}
 	}
 	slices.Sort(names)

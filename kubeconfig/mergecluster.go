@@ -1,7 +1,6 @@
 package kubeconfig
 
 import (
-	"cmp"
 	"crypto/x509"
 	"net/netip"
 	"reflect"
@@ -98,7 +97,6 @@ func (m *merge) setExtension(moved bool) error {
 	if err != nil {
 		return err
 	}
-	was = cmp.Or(was, &entry.Extension{})
 	is := *was
 	endpoints := s.MoreEndpoints
 	switch {

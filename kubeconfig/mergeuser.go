@@ -16,19 +16,17 @@ import (
 )
 
 // checkUser finds what is wrong with c before a key is made.
-func (m *merge) checkUser(c Credentials) error {
+func (m *merge) checkUser(c Credentials) (err error) {
 	if m.user == nil {
 		return field.Errorf(fmt.Sprintf("contexts[%q].user", m.current.Context), "%w for Credentials: there is no user entry to take them", field.ErrRequired)
 	}
 	if len(c.authMethods()) != 1 || len(c.CAKey) == 0 {
-		_, err := c.authInfo(nil, m.now)
+		m.given, err = c.authInfo(nil, m.now)
 		return err
 	}
-	ca, err := m.effectiveCA()
-	if err != nil {
-		return err
+	if m.signers, err = m.effectiveCA(); err == nil {
+		m.issuer, _, err = c.issuer(m.signers, m.now)
 	}
-	_, _, err = c.issuer(ca, m.now)
 	return err
 }
 
@@ -72,25 +70,16 @@ func (m *merge) setUser() error {
 }
 
 func (m *merge) wantedUser() (*clientcmdapi.AuthInfo, error) {
-	c := m.spec.Credentials
-	if len(c.CAKey) == 0 {
-		return c.authInfo(nil, m.now)
-	}
-	ca, err := m.effectiveCA()
-	if err != nil {
-		return nil, err
-	}
-	issuer, _, err := c.issuer(ca, m.now)
-	if err != nil {
-		return nil, err
+	if m.given != nil {
+		return m.given, nil
 	}
 	chain := certificateOf(m.user)
-	if isAdmin(chain) && checkClientCertificate(chain[0], m.now) == nil && issuedBy(chain, ca, m.now) && !isRenewalDue(chain[0], issuer, m.now) {
+	if isAdmin(chain) && checkClientCertificate(chain[0], m.now) == nil && issuedBy(chain, m.signers, m.now) && !isRenewalDue(chain[0], m.issuer, m.now) {
 		user := clientcmdapi.NewAuthInfo()
 		user.ClientCertificateData, user.ClientKeyData = m.user.ClientCertificateData, m.user.ClientKeyData
 		return user, nil
 	}
-	return c.signedUser(ca, m.now)
+	return m.spec.Credentials.signedUser(m.signers, m.now)
 }
 
 // isRenewalDue reports whether less than half of a certificate's life is left, and one that

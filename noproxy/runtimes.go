@@ -369,7 +369,9 @@ func jvmMatcher(list string) matcher {
 	list = strings.ReplaceAll(list, ",", "|") + "|" + jvmDefaults
 	for item := range strings.SplitSeq(list, "|") {
 		if item != "" {
-			patterns = append(patterns, newJVMPattern(strings.ToLower(item)))
+			text, head := strings.CutPrefix(strings.ToLower(item), "*")
+			text, end := strings.CutSuffix(text, "*")
+			patterns = append(patterns, jvmPattern{text, head, end})
 		}
 	}
 	return func(t target) bool {
@@ -387,12 +389,6 @@ func jvmMatcher(list string) matcher {
 type jvmPattern struct {
 	text            string
 	anyHead, anyEnd bool
-}
-
-func newJVMPattern(item string) jvmPattern {
-	text, head := strings.CutPrefix(item, "*")
-	text, end := strings.CutSuffix(text, "*")
-	return jvmPattern{text, head, end}
 }
 
 func (p jvmPattern) matchHost(host string) bool {

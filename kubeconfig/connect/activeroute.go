@@ -36,27 +36,18 @@ type activeRoute struct {
 	idle     chan struct{} // closed when replaced, and running is 0
 }
 
-// newActiveRoute dials nothing.
+// newActiveRoute dials nothing. The transport is its own: client-go's cache
+// accepts no Config with a Proxy function. Connections made without the transport use
+// the credentials.
 func newActiveRoute(s *route.Settings, opts *route.Options) (*activeRoute, error) {
 	r, err := opts.New(s)
 	if err != nil {
 		return nil, err
 	}
 	g := &activeRoute{Route: r, conns: newConnections(), idle: make(chan struct{})}
-	if err := g.makeTransport(); err != nil {
-		return nil, err
-	}
-	r.Install(g.base)
-	return g, nil
-}
-
-// makeTransport makes a transport of its own: client-go's cache
-// accepts no Config with a Proxy function. Connections made without the transport use
-// the credentials.
-func (g *activeRoute) makeTransport() error {
 	config, credentials, err := g.Credentials(g.conns.dialFunc)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	g.credentials = credentials
 	// Not nil: the environment would be asked.
@@ -66,13 +57,14 @@ func (g *activeRoute) makeTransport() error {
 		return base
 	}, config.WrapTransport)
 	if g.rt, err = transport.New(config); err != nil {
-		return fmt.Errorf("connect: %w", err)
+		return nil, fmt.Errorf("connect: %w", err)
 	}
 	if g.base == nil {
-		return errors.New("connect: client-go's transport is not an http.Transport") // not reached: see its cache
+		return nil, errors.New("connect: client-go's transport is not an http.Transport") // not reached: see its cache
 	}
 	g.base.MaxResponseHeaderBytes = maxHeader
-	return nil
+	r.Install(g.base)
+	return g, nil
 }
 
 // beginRequest reports whether a request may begin. endRequest ends it.

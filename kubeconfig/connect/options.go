@@ -45,7 +45,7 @@ type Options struct {
 }
 
 func (o *Options) routeOptions() *route.Options {
-	return &route.Options{ProxyTLS: o.ProxyTLS, Dialer: o.Dialer, Forward: o.Forward, ReadSecret: o.ReadSecret}
+	return (*route.Options)(o)
 }
 
 // String returns the API server's URL, as it is now.

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -318,25 +319,24 @@ func (p *probing) credentialsLost() finding {
 	return f
 }
 
-// addReadyzStep adds PhaseReady. A 403 says that we are known, and may not look.
+// readyDetails are the answers with which PhaseReady passes. A 403 says that we are known, and may
+// not look.
+var readyDetails = map[int]string{
+	http.StatusOK:           "ok",
+	http.StatusForbidden:    "authenticated, but not allowed to read /readyz (403)",
+	http.StatusUnauthorized: "authenticated, but /readyz is kept closed (401)",
+	http.StatusNotFound:     "the API server has no /readyz (404)",
+}
+
+// addReadyzStep adds PhaseReady.
 func (p *probing) addReadyzStep(took time.Duration, a *apiAnswer, err error) bool {
 	if err != nil {
 		return p.fail(PhaseReady, took, p.requestFinding(err), err)
 	}
-	step := Step{Phase: PhaseReady, Took: took}
-	switch {
-	case a.status == http.StatusOK:
-		step.Detail = "ok"
-	case a.status == http.StatusForbidden:
-		step.Detail = "authenticated, but not allowed to read /readyz (403)"
-	case a.status == http.StatusUnauthorized:
-		step.Detail = "authenticated, but /readyz is kept closed (401)"
-	case a.status == http.StatusNotFound:
-		step.Detail = "the API server has no /readyz (404)"
-	default:
-		return p.failRefused(PhaseReady, took, a, notReady(a))
+	if detail := readyDetails[a.status]; detail != "" {
+		return p.add(Step{Phase: PhaseReady, Took: took, Detail: detail})
 	}
-	return p.add(step)
+	return p.failRefused(PhaseReady, took, a, notReady(a))
 }
 
 // notReady names the checks that fail, of the answer to /readyz?verbose.
@@ -348,14 +348,12 @@ func notReady(a *apiAnswer) finding {
 			failing = append(failing, string(name))
 		}
 	}
-	if len(failing) == 0 {
-		return finding{fmt.Sprintf("the API server is not ready: it answers %d", a.status), "Look at the control plane: the API server's log says why."}
-	}
 	f := finding{"the API server is not ready: " + strings.Join(failing, ", "), "Look at the control plane: the API server's log says why."}
-	for _, name := range failing {
-		if strings.HasPrefix(name, "etcd") {
-			f.advice = "Look at etcd first: the API server can't reach it, or it has lost its quorum."
-		}
+	switch {
+	case len(failing) == 0:
+		f.cause += fmt.Sprintf("it answers %d", a.status)
+	case slices.ContainsFunc(failing, func(name string) bool { return strings.HasPrefix(name, "etcd") }):
+		f.advice = "Look at etcd first: the API server can't reach it, or it has lost its quorum."
 	}
 	return f
 }

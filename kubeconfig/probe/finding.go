@@ -119,8 +119,8 @@ func lookupFinding(err error, addr, field string) finding {
 	host, _, _ := net.SplitHostPort(addr)
 	dns, ok := errors.AsType[*net.DNSError](err)
 	if ok && dns.IsNotFound {
-		f := finding{cause: fmt.Sprintf("this machine finds no address for the name %s", host)}
-		f.advice = fmt.Sprintf("Correct the host in %s, or mend this machine's DNS (VPN, search domains, /etc/hosts).", field)
+		f := finding{"this machine finds no address for the name " + host,
+			fmt.Sprintf("Correct the host in %s, or mend this machine's DNS (VPN, search domains, /etc/hosts).", field)}
 		if field == "server" {
 			f.advice += " If only a proxy knows the name, set proxy-url."
 		}

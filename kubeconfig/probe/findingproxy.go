@@ -158,7 +158,8 @@ func refusalFinding(r *dialer.Refusal, addr string) finding {
 	}
 	if f, ok := unreachedFinding(kind, addr); ok {
 		if name == "causeway" {
-			return behindAgent(r, addr)
+			return finding{"the tunnel's agent is connected, and does not reach " + addr + ": " + r.Error(),
+				"Check server in the kubeconfig, and from the agent's host that it resolves and reaches " + addr + "."}
 		}
 		f.cause += ": " + r.Error()
 		return f
@@ -167,12 +168,6 @@ func refusalFinding(r *dialer.Refusal, addr string) finding {
 		return finding{fmt.Sprintf("the proxy can't reach %s: %v", addr, r), adviceBehind(addr)}
 	}
 	return finding{r.Error() + errorPage(r.Header), "Ask the proxy's operator, with this answer and the address " + addr + "."}
-}
-
-// behindAgent is for a target that the tunnel's agent does not reach.
-func behindAgent(r *dialer.Refusal, addr string) finding {
-	return finding{"the tunnel's agent is connected, and does not reach " + addr + ": " + r.Error(),
-		"Check server in the kubeconfig, and from the agent's host that it resolves and reaches " + addr + "."}
 }
 
 func adviceBehind(addr string) string {
@@ -206,52 +201,43 @@ func errorPage(h http.Header) string {
 	return ""
 }
 
-// unreachedFinding is what a proxy says of the way behind it.
-func unreachedFinding(kind proxyErrorKind, addr string) (finding, bool) {
-	host, _, _ := net.SplitHostPort(addr)
-	switch kind {
-	case kindNoName:
-		return finding{"the proxy finds no address for the name " + host,
-			"Correct the host in server, or mend the proxy's DNS: it is the proxy that resolves this name."}, true
-	case kindRefused:
-		return finding{"the proxy reaches nothing at " + addr + ": the connection is refused or fails",
-			"Correct host and port in server, and check that the API server runs and lets the proxy's address in."}, true
-	case kindTimeout:
-		return finding{"the proxy gets no answer from " + addr,
-			"Open the firewall from the proxy to " + addr + ", or correct server."}, true
-	case kindNoRoute:
-		return finding{"the proxy has no route to " + addr, "Correct server, or use a proxy in the cluster's network."}, true
-	case kindUnavailable:
-		return finding{"the proxy has no way to " + addr + " now", adviceBehind(addr)}, true
-	}
-	return finding{}, false
+const adviceName = "Correct the host in server, or mend the proxy's DNS: it is the proxy that resolves this name."
+
+// unreachedFindings are what a proxy says of the way behind it. HOST and ADDR are the target's.
+var unreachedFindings = map[proxyErrorKind]finding{
+	kindNoName:      {"the proxy finds no address for the name HOST", adviceName},
+	kindRefused:     {"the proxy reaches nothing at ADDR: the connection is refused or fails", "Correct host and port in server, and check that the API server runs and lets the proxy's address in."},
+	kindTimeout:     {"the proxy gets no answer from ADDR", "Open the firewall from the proxy to ADDR, or correct server."},
+	kindNoRoute:     {"the proxy has no route to ADDR", "Correct server, or use a proxy in the cluster's network."},
+	kindUnavailable: {"the proxy has no way to ADDR now", adviceBehind("ADDR")},
 }
+
+func unreachedFinding(kind proxyErrorKind, addr string) (finding, bool) {
+	f, ok := unreachedFindings[kind]
+	host, _, _ := net.SplitHostPort(addr)
+	fill := strings.NewReplacer("HOST", host, "ADDR", addr)
+	return finding{fill.Replace(f.cause), fill.Replace(f.advice)}, ok
+}
+
+// replyKinds are the codes of a SOCKS5 proxy (RFC 1928, section 6).
+var replyKinds = map[dialer.SOCKSReply]proxyErrorKind{3: kindNoRoute, 4: kindNoRoute, 5: kindRefused, 6: kindTimeout}
 
 // replyFinding explains a SOCKS5 proxy's reply.
 func replyFinding(r dialer.SOCKSReply, addr string) finding {
-	f := finding{cause: r.Error()}
-	switch r {
-	case 2:
-		return finding{fmt.Sprintf("the proxy does not allow connections to %s: %v", addr, r),
+	f, ok := unreachedFinding(replyKinds[r], addr)
+	host, _, _ := net.SplitHostPort(addr)
+	switch {
+	case r == 2:
+		f = finding{"the proxy does not allow connections to " + addr,
 			fmt.Sprintf("Allow %s in the proxy's rules. If the proxy is a tunnel's gateway: add it to --allow of causeway-agent.", addr)}
-	case 3:
-		f, _ = unreachedFinding(kindNoRoute, addr)
+	case r == 3:
 		f.advice += " If the proxy is a tunnel's gateway: start the tunnel's agent in the cluster."
-	case 4:
-		f, _ = unreachedFinding(kindNoRoute, addr)
-		if host, _, _ := net.SplitHostPort(addr); net.ParseIP(host) == nil {
-			f.cause = "the proxy has no route to " + addr + ", or finds no address for its name"
-			f.advice = "Correct the host in server, or mend the proxy's DNS: it is the proxy that resolves this name."
-		}
-	case 5:
-		f, _ = unreachedFinding(kindRefused, addr)
-	case 6:
-		f, _ = unreachedFinding(kindTimeout, addr)
-	case 7, 8:
-		f.advice = "Use another proxy: this one can't do what is needed."
-		return f
-	default:
-		f = finding{fmt.Sprintf("the proxy can't reach %s", addr), adviceBehind(addr)}
+	case r == 4 && net.ParseIP(host) == nil:
+		f = finding{"the proxy has no route to " + addr + ", or finds no address for its name", adviceName}
+	case r == 7 || r == 8:
+		return finding{r.Error(), "Use another proxy: this one can't do what is needed."}
+	case !ok:
+		f = finding{"the proxy can't reach " + addr, adviceBehind(addr)}
 	}
 	f.cause += ": " + r.Error()
 	return f

@@ -65,12 +65,10 @@ func (s *state) isOthers(secret *corev1.Secret) bool {
 
 // secretNamedOutside reports whether the Namespace or Config.Defaults names the Secret, too.
 func (r *resolved) secretNamedOutside() bool {
-	for _, layer := range r.layers[1:] {
-		if name := strings.TrimSpace(layer.annotations[AnnotationRouteSecret]); name != "" && layer.fullName(name) == r.RouteSecret {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(r.layers[1:], func(l layer) bool {
+		name := strings.TrimSpace(l.annotations[AnnotationRouteSecret])
+		return name != "" && l.fullName(name) == r.RouteSecret
+	})
 }
 
 // hasCredentials reports whether the Secret has more than a proxy's name and CA.

@@ -140,23 +140,18 @@ func readEndpoints(object map[string]any, first kubeconfig.Endpoint) ([]kubeconf
 // readEndpoint takes {host, port} and a text. Nothing, and Cluster API's {host: "", port: 0}, are the
 // zero Endpoint.
 func readEndpoint(value any) (e kubeconfig.Endpoint, err error) {
-	if e.Host, e.Port, err = clusterapi.ReadEndpoint(value); err == nil && e != (kubeconfig.Endpoint{}) {
-		err = checkEndpoint(e)
+	if e.Host, e.Port, err = clusterapi.ReadEndpoint(value); err != nil || e == (kubeconfig.Endpoint{}) {
+		return e, err
 	}
-	return e, err
-}
-
-func checkEndpoint(e kubeconfig.Endpoint) error {
-	if e.Host == "" {
-		return errors.New("the host is empty")
+	switch err := field.CheckHost(e.Host); {
+	case e.Host == "":
+		return e, errors.New("the host is empty")
+	case err != nil:
+		return e, fmt.Errorf("the host %w", err)
+	case e.Port < 1 || e.Port > 65535:
+		return e, fmt.Errorf("the port is %d: want 1 to 65535", e.Port)
 	}
-	if err := field.CheckHost(e.Host); err != nil {
-		return fmt.Errorf("the host %w", err)
-	}
-	if e.Port < 1 || e.Port > 65535 {
-		return fmt.Errorf("the port is %d: want 1 to 65535", e.Port)
-	}
-	return nil
+	return e, nil
 }
 
 // parseServer takes host:port and https://host:port. It quotes nothing.
@@ -177,18 +172,7 @@ func serverAddress(server string) string {
 	return strings.ToLower(e.String())
 }
 
-const (
-	kubeconfigSuffix = "-kubeconfig"
-	serverScheme     = "https://"
-)
-
-// serverURL is the URL of the Cluster's endpoint; empty without one.
-func (c Cluster) serverURL() string {
-	if c.Endpoint == (kubeconfig.Endpoint{}) {
-		return ""
-	}
-	return serverScheme + c.Endpoint.String()
-}
+const kubeconfigSuffix = "-kubeconfig"
 
 func (c Cluster) ownerReference() metav1.OwnerReference {
 	return metav1.OwnerReference{APIVersion: c.APIVersion, Kind: "Cluster", Name: c.Name, UID: types.UID(c.UID)}

@@ -26,12 +26,15 @@ func (d *decider) createSecret() error {
 	case mode == Decorate || mode == Rewrite:
 		return notReady(ReasonNoSecret, d.missingSecret(d.cluster.Namespace+"/"+d.first.name, kubeconfig.ClusterNameLabel+"="+d.cluster.Name, "the control plane has not made the Secret "+d.first.name+" yet"))
 	}
-	err := d.checkName()
-	if err == nil && !d.follows { // else the base is the first Secret's
-		err = d.buildBase()
+	// A name that another program would take for its own. A Secret that exists is kept current.
+	if taken := secretname.Taken(d.settings.SecondaryName); d.settings.Mode == Secondary && taken != "" {
+		return d.settings.layers.errorf(AnnotationSecondary,
+			"has %s, by which Kubernetes, Cluster API or another of our programs takes the Secret for one of its own: name another one", taken)
 	}
-	if err != nil {
-		return err
+	if !d.follows { // else the base is the first Secret's
+		if err := d.buildBase(); err != nil {
+			return err
+		}
 	}
 	desired, err := d.desiredRoute()
 	if accepted, ok := d.keptRoute(desired); ok {
@@ -58,16 +61,6 @@ func (d *decider) noEndpoint() error {
 		v.message += ". The infrastructure object " + d.cluster.Infrastructure + " says whether it is ready"
 	}
 	return v
-}
-
-// checkName refuses the name of a new Secret that another program would take for its own. One that
-// exists is kept current.
-func (d *decider) checkName() error {
-	if taken := secretname.Taken(d.settings.SecondaryName); d.settings.Mode == Secondary && taken != "" {
-		return d.settings.layers.errorf(AnnotationSecondary,
-			"has %s, by which Kubernetes, Cluster API or another of our programs takes the Secret for one of its own: name another one", taken)
-	}
-	return nil
 }
 
 // missingSecret returns what to tell of a Secret that was not found: otherwise, unless it is there and
@@ -104,16 +97,25 @@ func (d *decider) buildBase() error {
 }
 
 // rebuildKubeconfig replaces a kubeconfig that can't be read with a new one that has
-// the accepted route. The control plane would fail on the old one for ever.
+// the accepted route, or the configured one if the records can't be read, too. The control plane
+// would fail on the old one for ever.
 func (d *decider) rebuildKubeconfig(why error) error {
 	created := d.records.Created
 	if err := d.buildBase(); err != nil {
 		return fmt.Errorf("%s: %w; it can't be made anew: %v", d.target.name, why, err)
 	}
 	d.records.Created = created
-	r, err := d.routeToRebuild()
-	if err != nil {
+	desired, err := d.desiredRoute()
+	err = cmp.Or(d.fault, err)
+	r, ok := d.keptRoute(desired)
+	switch {
+	case ok:
+	case err != nil:
 		return err
+	case !d.direct && !d.settings.namesRoute():
+		return errors.New(d.target.name + ": neither the kubeconfig nor the route that it had can be read: set " + AnnotationProxyURL + ", to " + Direct + " for none")
+	default:
+		r = desired
 	}
 	value, err := d.base.withRoute(r)
 	if err == nil {
@@ -122,20 +124,6 @@ func (d *decider) rebuildKubeconfig(why error) error {
 		d.write(value)
 	}
 	return err
-}
-
-// routeToRebuild returns the accepted route, or the configured one if the records can't be
-// read, too.
-func (d *decider) routeToRebuild() (route, error) {
-	desired, err := d.desiredRoute()
-	accepted, ok := d.keptRoute(desired)
-	if err = cmp.Or(d.fault, err); ok {
-		return accepted, nil
-	}
-	if err == nil && !d.direct && !d.settings.namesRoute() {
-		err = errors.New(d.target.name + ": neither the kubeconfig nor the route that it had can be read: set " + AnnotationProxyURL + ", to " + Direct + " for none")
-	}
-	return desired, err
 }
 
 // keptRoute returns the accepted route for a kubeconfig that is made, unless there is none, or a

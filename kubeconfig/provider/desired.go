@@ -117,10 +117,7 @@ func (s *state) proxyTLS(secret *corev1.Secret) (*kubeconfig.ProxyTLS, error) {
 
 // secretText returns the value without a final newline, which files have.
 func secretText(s *corev1.Secret, key string) string {
-	if s == nil {
-		return ""
-	}
-	return strings.TrimRight(string(s.Data[key]), "\r\n")
+	return strings.TrimRight(string(orEmpty(s).Data[key]), "\r\n")
 }
 
 // desiredRoute returns the configured route. An error says that the settings are wrong,
@@ -178,7 +175,7 @@ func (d *decider) naturalServer() (server, endpoint string) {
 			server = a.Natural
 		}
 		if a.Endpoint != "" && serverAddress(server) == serverAddress(a.Endpoint) && d.endpointOf(server) == "" {
-			server = d.cluster.serverURL()
+			server = "https://" + d.cluster.Endpoint.String()
 		}
 	}
 	return server, d.endpointOf(server)

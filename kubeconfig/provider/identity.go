@@ -85,30 +85,19 @@ func findIssuer(cert *x509.Certificate, ca []*x509.Certificate) *x509.Certificat
 	return longest
 }
 
-// renewalTime returns when to renew the client certificate; zero if a new one would
-// not live longer, or if the provider doesn't make it.
-func (d *decider) renewalTime() time.Time {
-	if !d.ownsCredentials() {
-		return time.Time{}
-	}
+// renewalDue reports whether the client certificate is to be renewed now. It is never if a new
+// one would not live longer, or if the provider doesn't make it.
+func (d *decider) renewalDue() bool {
 	client := parseCertificates(base64Data(d.base.user, "client-certificate-data"))
-	if len(client) == 0 {
-		return time.Time{}
+	if len(client) == 0 || !d.ownsCredentials() {
+		return false
 	}
 	cert := client[0]
 	by := findIssuer(cert, d.ca.certs)
 	if by == nil || !cert.NotAfter.Before(by.NotAfter) {
-		return time.Time{}
-	}
-	return cert.NotAfter.Add(-min(halfLife, cert.NotAfter.Sub(cert.NotBefore)/2))
-}
-
-// renewalDue reports whether the client certificate is to be renewed now.
-func (d *decider) renewalDue() bool {
-	at := d.renewalTime()
-	if at.IsZero() {
 		return false
 	}
+	at := cert.NotAfter.Add(-min(halfLife, cert.NotAfter.Sub(cert.NotBefore)/2))
 	if left := at.Sub(d.config.Now); left > 0 {
 		d.scheduleAfter(left)
 		return false

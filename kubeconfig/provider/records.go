@@ -6,12 +6,12 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"maps"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -80,7 +80,7 @@ func RecordsName(secret string) string { return secret + recordsSuffix }
 
 // memoryManager returns the name of the provider whose memory it is; empty without one.
 func memoryManager(memory *corev1.Secret) string {
-	if memory == nil || memory.Annotations[AnnotationPhase] == string(stateHandedBack) {
+	if orEmpty(memory).Annotations[AnnotationPhase] == string(stateHandedBack) {
 		return ""
 	}
 	return managerOf(memory)
@@ -98,25 +98,17 @@ func readRecords(s, memory *corev1.Secret) records {
 	if r.stored = r.applied; memory == nil || own.applied != nil {
 		r = own
 	}
-	if r.Created, r.Revision = created, revision; s == nil {
-		return r
-	}
+	r.Created, r.Revision = created, revision
 	var conditions []metav1.Condition
-	if json.Unmarshal([]byte(s.Annotations[AnnotationConditions]), &conditions) == nil {
-		i := slices.IndexFunc(conditions, func(c metav1.Condition) bool { return c.Type == ConditionRoute })
-		if i >= 0 {
-			r.condition = &conditions[i]
-		}
+	if json.Unmarshal([]byte(orEmpty(s).Annotations[AnnotationConditions]), &conditions) == nil {
+		r.condition = meta.FindStatusCondition(conditions, ConditionRoute)
 	}
 	return r
 }
 
 // revisionOf returns the revision of the route that the provider has written into s.
 func revisionOf(s *corev1.Secret) int {
-	if s == nil {
-		return 0
-	}
-	_, text, _ := strings.Cut(s.Annotations[AnnotationRecords], "/")
+	_, text, _ := strings.Cut(orEmpty(s).Annotations[AnnotationRecords], "/")
 	n, _ := strconv.Atoi(text) // 0 if it is no number
 	return n
 }
@@ -125,11 +117,8 @@ func setRevision(s *corev1.Secret, n int) {
 	metav1.SetMetaDataAnnotation(&s.ObjectMeta, AnnotationRecords, RecordsName(s.Name)+"/"+strconv.Itoa(n))
 }
 
-func decodeRecords(s *corev1.Secret) records {
-	var r records
-	if s == nil {
-		return r
-	}
+func decodeRecords(s *corev1.Secret) (r records) {
+	s = orEmpty(s)
 	if json.Unmarshal(s.Data[DataState], &r.secretState) != nil {
 		r.secretState = secretState{}
 	}
@@ -239,8 +228,5 @@ func hashParts(parts ...[]byte) string {
 // managerOf returns what the Secret's annotation says: the name of the provider that manages
 // it; empty without one. stored.manager knows whose Secret it is.
 func managerOf(s *corev1.Secret) string {
-	if s == nil {
-		return ""
-	}
-	return s.Annotations[AnnotationManager]
+	return orEmpty(s).Annotations[AnnotationManager]
 }

@@ -159,7 +159,7 @@ func resolveSettings(cluster Cluster, config Config) (resolved, error) {
 		r.ProxyURL = ""
 	}
 	// The Secret comes first: who uses one is known in spite of other mistakes.
-	for _, read := range []func(Cluster) error{r.readRouteSecret, r.readMode, r.readGrace, r.readProbe, r.checkValues} {
+	for _, read := range []func(Cluster) error{r.readRouteSecret, r.readMode, r.readProbing, r.checkValues} {
 		if err := read(cluster); err != nil {
 			return r, err
 		}
@@ -208,21 +208,15 @@ func (r *resolved) readRouteSecret(Cluster) error {
 	return nil
 }
 
-func (r *resolved) readGrace(Cluster) error {
+func (r *resolved) readProbing(Cluster) error {
 	r.Grace = defaultGrace
-	text := r.layers.nearestValue(AnnotationGrace)
-	if text == "" {
-		return nil
+	if text := r.layers.nearestValue(AnnotationGrace); text != "" {
+		d, err := time.ParseDuration(text)
+		if err != nil || d <= 0 {
+			return r.layers.errorf(AnnotationGrace, "want a positive duration such as 10m")
+		}
+		r.Grace = d
 	}
-	d, err := time.ParseDuration(text)
-	if err != nil || d <= 0 {
-		return r.layers.errorf(AnnotationGrace, "want a positive duration such as 10m")
-	}
-	r.Grace = d
-	return nil
-}
-
-func (r *resolved) readProbe(Cluster) error {
 	switch r.layers.nearestValue(AnnotationProbe) {
 	case "", "on":
 	case "off":

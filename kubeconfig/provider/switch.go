@@ -24,31 +24,27 @@ func (d *decider) attemptValue(a attempt) ([]byte, error) {
 	return d.replaceIdentity(value, a.identity)
 }
 
-// listAttempts returns what to try for the configured route, the best first. If the
-// CA changed too, but the API server doesn't use the new one yet, the route need not
-// wait for it.
-func (d *decider) listAttempts(r, desired route) []attempt {
-	var all []attempt
-	id := d.identityChange()
-	if id.needed {
-		all = append(all, attempt{desired, id})
-	}
-	if !desired.sameEntry(r) {
-		all = append(all, attempt{desired, identity{}})
-	}
-	return all
-}
-
 // tryAttempts switches to the configured route and CA once their probe has passed. It
-// returns false if nothing is to be done now.
+// returns false if nothing is to be done now. If the CA changed too, but the API server
+// doesn't use the new one yet, the route need not wait for it.
 func (d *decider) tryAttempts(r, desired route) bool {
 	if !desired.sameEntry(r) && d.inHoldOff(desired) {
 		desired = r
 	}
+	var attempts []attempt // the best first
+	if id := d.identityChange(); id.needed {
+		attempts = append(attempts, attempt{desired, id})
+	}
+	if !desired.sameEntry(r) {
+		attempts = append(attempts, attempt{desired, identity{}})
+	}
+	// The first route of a Cluster that only agents lead to is not probed: the direct one leads
+	// nowhere, and no agent may be there yet.
+	leavesDirect := d.cluster.Tunnel && !r.leadsThrough() && desired.leadsThrough()
 	pending := false
 	var last outcome
-	for _, a := range d.listAttempts(r, desired) {
-		if d.settings.NoProbe || d.leavesDirect(r, a.route) {
+	for _, a := range attempts {
+		if d.settings.NoProbe || leavesDirect {
 			return d.switchTo(r, a, nil)
 		}
 		key := d.base.probeKey(a.route)
@@ -57,8 +53,10 @@ func (d *decider) tryAttempts(r, desired route) bool {
 		}
 		result, ok := d.probeRoute(a.route, key, d.resultLifetime, func() ([]byte, error) { return d.attemptValue(a) })
 		accepted := ok && result.Report.OK()
-		if ok && result.extended {
-			accepted, ok = d.routeIsDown()
+		if ok && result.extended { // it may replace only one that is down for a plain client-go
+			var present outcome
+			present, ok = d.resultInUse()
+			accepted = ok && !present.Report.OK() && present.Failures >= failureThreshold
 		}
 		switch {
 		case !ok:
@@ -78,19 +76,6 @@ func (d *decider) tryAttempts(r, desired route) bool {
 		d.shown = StateProbing
 	}
 	return false
-}
-
-// leavesDirect reports whether a Cluster that only agents lead to gets its first route. It
-// is not probed before: the direct one leads nowhere, and no agent may be there yet.
-func (d *decider) leavesDirect(r, desired route) bool {
-	return d.cluster.Tunnel && !r.leadsThrough() && desired.leadsThrough()
-}
-
-// routeIsDown reports whether the route in use fails for a plain client-go. Only then it
-// may be replaced by one that only our own clients can take.
-func (d *decider) routeIsDown() (down, ok bool) {
-	result, ok := d.resultInUse()
-	return ok && !result.Report.OK() && result.Failures >= failureThreshold, ok
 }
 
 // switchTo writes the attempt. result is nil if it was not probed.
@@ -154,4 +139,129 @@ func (d *decider) routesBefore(r, desired route) []route {
 	}
 	before = slices.DeleteFunc(before, desired.sameEntry)
 	return before[:min(len(before), maxPrevious)]
+}
+
+const maxHoldOff = 24 * time.Hour
+
+// rollBack switches to the previous route if AnnotationRollback asks for it, and that is not done yet.
+func (d *decider) rollBack(r route) bool {
+	if !d.rollback || !d.managed || d.rolledBack() {
+		return false
+	}
+	before := d.routesToFallBackTo(r)
+	if len(before) == 0 {
+		return false
+	}
+	value, err := d.base.withRoute(before[0])
+	if err != nil {
+		return false
+	}
+	d.records.applied, d.records.previous, d.records.State, d.records.Inputs = &before[0], []route{r}, StateRolledBack, ""
+	d.tell(corev1.EventTypeNormal, ReasonRolledBack, "the previous route is in use again, as the annotation "+AnnotationRollback+" asks for")
+	d.write(value)
+	return true
+}
+
+// routesToFallBackTo returns the previous routes, the newest first, without those that
+// would lead directly where r does not. A secondary Secret takes its server from the first.
+func (d *decider) routesToFallBackTo(r route) []route {
+	var before []route
+	for _, previous := range d.records.previous {
+		if previous.leadsThrough() || !r.leadsThrough() {
+			if d.follows {
+				previous = d.withServer(previous, d.base.current)
+			}
+			before = append(before, previous)
+		}
+	}
+	return before
+}
+
+// watchGrace checks a new route, and falls back to the previous one if it fails. It
+// returns true if that ends the plan.
+func (d *decider) watchGrace(r route) bool {
+	if d.records.State != StateGrace {
+		return false
+	}
+	left := d.records.Since.Add(d.settings.Grace).Sub(d.config.Now)
+	if d.settings.NoProbe || len(d.records.previous) == 0 {
+		d.records.State = StateReady
+		return false
+	}
+	result, ok := d.resultInUse()
+	switch {
+	case !ok:
+		return true
+	case result.Report.OK():
+		if d.healthy = true; left <= 0 {
+			d.records.State = StateReady
+		} else {
+			d.scheduleAfter(left)
+		}
+		return false
+	case result.Failures < failureThreshold:
+		return false
+	}
+	if d.fallBackFrom(r, result) {
+		return true
+	}
+	if result.extended && left <= 0 {
+		d.records.State = StateReady
+	}
+	return false
+}
+
+// fallBackFrom switches to the newest previous route that works. It returns false if none
+// does: the API server is down, or the network here.
+func (d *decider) fallBackFrom(r route, failed outcome) bool {
+	pending := false
+	before := d.routesToFallBackTo(r)
+	for i, previous := range before {
+		value, err := d.base.withRoute(previous)
+		if err != nil {
+			continue
+		}
+		result, ok := d.probeResult(Candidate{Key: d.base.probeKey(previous)}, d.graceResultLifetime, func() ([]byte, error) { return value, nil })
+		switch {
+		case !ok:
+			pending = true
+		case result.Report.OK() && !pending:
+			d.records.applied, d.records.previous = &previous, before[i+1:]
+			d.fallBack(r, value, failed)
+			return true
+		}
+	}
+	return pending
+}
+
+// fallBack writes value. r is the route that failed.
+func (d *decider) fallBack(r route, value []byte, result outcome) {
+	if name := routeDigest(r); d.records.Failed != name {
+		d.records.Failed, d.records.Failures = name, 0
+	}
+	hold := min(d.settings.Grace<<min(d.records.Failures, 20), maxHoldOff)
+	if hold <= 0 {
+		hold = maxHoldOff
+	}
+	d.records.Failures++
+	d.records.RetryAt = d.config.Now.Add(hold).UTC().Truncate(timeUnit)
+	d.records.State, d.records.Inputs = StateFellBack, ""
+	d.say(notReady(ReasonFellBack, "the configured route failed within its grace period, and the previous one is in use. "+
+		"It is tried again later, or when the configuration changes. It failed with: "+d.routeVerdict(result).message))
+	d.write(value)
+}
+
+// inHoldOff reports whether the route fell back and must not be tried yet.
+func (d *decider) inHoldOff(desired route) bool {
+	left := d.records.RetryAt.Sub(d.config.Now)
+	if d.records.Failed != routeDigest(desired) || left <= 0 {
+		return false
+	}
+	d.scheduleAfter(left)
+	v := notReady(ReasonFellBack, "the configured route failed within its grace period, and the previous one is in use")
+	if c := d.records.condition; c != nil && c.Reason == ReasonFellBack {
+		v.message = c.Message
+	}
+	d.say(v)
+	return true
 }

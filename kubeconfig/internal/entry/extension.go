@@ -85,12 +85,12 @@ func ExtensionField(cluster string) string {
 	return fmt.Sprintf("clusters[%q].extensions[%q]", cluster, ExtensionName)
 }
 
-// ParseExtension returns what the extension of the cluster entry name says,
-// nil without one. An error wraps a *field.Error and holds no value.
+// ParseExtension returns what the extension of the cluster entry name says. Without one it is the
+// zero value. An error wraps a *field.Error and holds no value.
 func ParseExtension(name string, cluster *clientcmdapi.Cluster) (*Extension, error) {
 	object := cluster.Extensions[ExtensionName]
 	if object == nil {
-		return nil, nil
+		return &Extension{}, nil
 	}
 	path := ExtensionField(name)
 	var raw []byte

@@ -16,7 +16,7 @@ import (
 	"github.com/causewayproject/causeway/kubeconfig/internal/field"
 )
 
-// The bounds of a kubeconfig that somebody else wrote. See text.go for those of its text,
+// The bounds of a kubeconfig that somebody else wrote. See load.go for those of its text,
 // field.MaxCertificates for bundles, and keypair.MaxRSABits for keys.
 const (
 	maxName      = 1 << 10   // bytes of an entry's name, which errors repeat; EKS has 100
@@ -168,7 +168,7 @@ func checkCluster(name string, cluster *clientcmdapi.Cluster) error {
 		return err
 	}
 	e, err := ParseExtension(name, cluster)
-	if err != nil || e == nil {
+	if err != nil {
 		return nil // a client-go without our extension does not mind; a Client refuses it
 	}
 	return e.checkSizes(ExtensionField(name))

@@ -1,3 +1,5 @@
+// Package field checks what the fields of a kubeconfig, and of what one is made
+// of, may hold.
 package field
 
 import (
@@ -8,6 +10,9 @@ import (
 	"unicode"
 
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/causewayproject/causeway/dialer"
+	"github.com/causewayproject/causeway/internal/printable"
 )
 
 // CheckClusterName checks the name of a cluster.
@@ -20,22 +25,20 @@ func CheckClusterName(name string) error {
 
 // CheckNamespace checks the name of a namespace.
 func CheckNamespace(name string) error {
-	if name == "" {
-		return ErrRequired
-	}
-	if len(validation.IsDNS1123Label(name)) > 0 {
-		return errors.New("want a DNS label: at most 63 lowercase letters, digits and '-', a letter or digit at both ends")
-	}
-	return nil
+	return checkName(name, validation.IsDNS1123Label, "want a DNS label: at most 63 lowercase letters, digits and '-', a letter or digit at both ends")
 }
 
 // CheckObjectName checks the name of a Secret.
 func CheckObjectName(name string) error {
-	if name == "" {
+	return checkName(name, validation.IsDNS1123Subdomain, "want a DNS name: lowercase letters, digits, '-' and '.', a letter or digit at both ends of each part")
+}
+
+func checkName(name string, findFaults func(string) []string, want string) error {
+	switch {
+	case name == "":
 		return ErrRequired
-	}
-	if len(validation.IsDNS1123Subdomain(name)) > 0 {
-		return errors.New("want a DNS name: lowercase letters, digits, '-' and '.', a letter or digit at both ends of each part")
+	case len(findFaults(name)) > 0:
+		return errors.New(want)
 	}
 	return nil
 }
@@ -103,3 +106,40 @@ func CheckDNSName(name string) error {
 	}
 	return nil
 }
+
+// Error is kubeconfig.FieldError.
+type Error struct {
+	// Field is the path of the field: "Endpoint.Host", "Route.ProxyURL".
+	Field string
+	// Err is what is wrong and what is expected.
+	Err error
+}
+
+// Error is the field and what is wrong with it, at most 3 KiB of text that prints: names and
+// errors of crypto/x509 repeat what somebody else wrote.
+func (e *Error) Error() string {
+	return "kubeconfig: " + printable.Text(e.Field, 2<<10) + ": " + printable.Text(fmt.Sprint(e.Err), 1<<10)
+}
+
+// Unwrap returns Err.
+func (e *Error) Unwrap() error { return e.Err }
+
+// Wrap returns an *Error, nil if err is nil.
+func Wrap(field string, err error) error {
+	if err == nil {
+		return nil
+	}
+	// The field says better than the dialer where this comes from.
+	if de, ok := err.(*dialer.Error); ok {
+		err = de.Err
+	}
+	return &Error{Field: field, Err: err}
+}
+
+// Errorf returns an *Error.
+func Errorf(field, format string, args ...any) error {
+	return &Error{Field: field, Err: fmt.Errorf(format, args...)}
+}
+
+// ErrRequired says that a field is not set.
+var ErrRequired = errors.New("required")

@@ -63,7 +63,7 @@ func (o *Options) New(s *Settings) (*Route, error) {
 		return nil, err
 	}
 	r.Settings, r.Server, r.ServerName, r.direct = s, srv, cmp.Or(s.Rest.ServerName, srv.Host()), r.Dialer
-	if more := s.endpoints(); len(more) > 0 {
+	if more := s.extension.Endpoints; len(more) > 0 {
 		r.endpoints = newEndpoints(r, more)
 		r.Dialer = r.endpoints.withoutHandshake(r.direct)
 	}
@@ -106,8 +106,7 @@ func (r *Route) Credentials(wrap func(dialer.Dialer) DialFunc) (*transport.Confi
 
 // HasLogin reports whether the kubeconfig has credentials for the proxy.
 func (r *Route) HasLogin() bool {
-	e := r.Settings.extension
-	return r.Proxy != nil && r.Proxy.User != nil || e != nil && field.HasHeader(e.Header, "Proxy-Authorization")
+	return r.Proxy != nil && r.Proxy.User != nil || field.HasHeader(r.Settings.extension.Header, "Proxy-Authorization")
 }
 
 // Install makes t, which dials by the route, try the endpoints until a TLS
@@ -143,7 +142,7 @@ func (o *Options) newRoute(s *Settings, srv Server) (*Route, error) {
 		}
 		return nil, field.Wrap(path, err)
 	}
-	if s.extension == nil || s.extension.NoProxy == "" {
+	if s.extension.NoProxy == "" {
 		return &Route{Dialer: d, Proxy: proxy, Forward: forward}, nil
 	}
 	return s.withNoProxy(d, forward, proxy, srv), nil
@@ -153,9 +152,6 @@ func (o *Options) newRoute(s *Settings, srv Server) (*Route, error) {
 // have lost its proxy-url to a program that does not know the extension.
 func (s *Settings) checkDirect() error {
 	e := s.extension
-	if e == nil {
-		return nil
-	}
 	for _, f := range []struct {
 		name string
 		set  bool
@@ -192,11 +188,8 @@ func (o *Options) proxyDialer(s *Settings, proxy *url.URL, forward dialer.Dialer
 	if err := s.header(&u, opts); err != nil {
 		return nil, err
 	}
-	if o.ProxyTLS != nil {
+	if o.ProxyTLS != nil || s.extension.ProxyTLS == nil {
 		opts.TLSConfig = o.ProxyTLS.Clone()
-		return dialer.FromURL(&u, opts)
-	}
-	if s.extension == nil || s.extension.ProxyTLS == nil {
 		return dialer.FromURL(&u, opts)
 	}
 	if u.Scheme != "https" {
@@ -222,7 +215,7 @@ func (o *Options) proxyDialer(s *Settings, proxy *url.URL, forward dialer.Dialer
 
 // header makes opts send the extension's header.
 func (s *Settings) header(u *url.URL, opts *dialer.Options) error {
-	if s.extension == nil || len(s.extension.Header) == 0 {
+	if len(s.extension.Header) == 0 {
 		return nil
 	}
 	const auth = "Proxy-Authorization"

@@ -24,7 +24,7 @@ import (
 type Settings struct {
 	Current   *entry.Current
 	Rest      *rest.Config     // without the route
-	extension *entry.Extension // nil without one
+	extension *entry.Extension // the zero value without one
 	proxy     proxyFiles
 }
 
@@ -54,7 +54,7 @@ func (o *Options) ReadSettings(config *clientcmdapi.Config) (*Settings, error) {
 		return nil, err
 	}
 	readToken(s.Rest, current.User)
-	if o.Dialer == nil && o.ProxyTLS == nil && s.extension != nil && s.extension.ProxyTLS != nil {
+	if o.Dialer == nil && o.ProxyTLS == nil && s.extension.ProxyTLS != nil {
 		err = s.readProxyFiles(s.extension.ProxyTLS)
 	}
 	return s, err
@@ -67,14 +67,6 @@ func (s *Settings) Equal(other *Settings) bool {
 		reflect.DeepEqual(s.Rest, other.Rest) &&
 		reflect.DeepEqual(s.extension, other.extension) &&
 		reflect.DeepEqual(s.proxy, other.proxy)
-}
-
-// endpoints are those beside the server.
-func (s *Settings) endpoints() []string {
-	if s.extension == nil {
-		return nil
-	}
-	return s.extension.Endpoints
 }
 
 func (s *Settings) readProxyFiles(t *entry.ProxyTLS) (err error) {
@@ -154,7 +146,7 @@ func NamedFiles(current *entry.Current) map[string]string {
 	if user := current.User; user != nil {
 		files["tokenFile"], files["client-certificate"], files["client-key"] = user.TokenFile, user.ClientCertificate, user.ClientKey
 	}
-	if e, err := entry.ParseExtension(current.ClusterName, current.Cluster); err == nil && e != nil && e.ProxyTLS != nil {
+	if e, err := entry.ParseExtension(current.ClusterName, current.Cluster); err == nil && e.ProxyTLS != nil {
 		path, t := entry.ExtensionField(current.ClusterName)+".proxyTLS.", e.ProxyTLS
 		for name, file := range map[string]string{"certificateAuthority": t.CertificateAuthority, "clientCertificate": t.ClientCertificate, "clientKey": t.ClientKey} {
 			files[path+name] = besideFile(current.Cluster, file)

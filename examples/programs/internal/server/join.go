@@ -20,7 +20,6 @@ import (
 	"github.com/causewayproject/causeway/examples/programs/internal/command"
 	"github.com/causewayproject/causeway/examples/programs/internal/restconfig"
 	"github.com/causewayproject/causeway/internal/printable"
-	"github.com/causewayproject/causeway/tunnel"
 	"github.com/causewayproject/causeway/tunnel/oidc"
 )
 
@@ -209,30 +208,22 @@ func readIssuer(ctx context.Context, file string) (issuer, keys string, err erro
 }
 
 func joinListCommand() *cobra.Command {
-	var flags *stateFlags
-	cmd := &cobra.Command{
+	return stateCommand(&cobra.Command{
 		Use:     "list",
 		Short:   "print the clusters that are registered, and the audience of this installation",
 		Example: "  causeway join list",
 		Args:    command.Args,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			st, err := flags.open(cmd.Context())
-			if err != nil {
-				return err
-			}
-			audience, err := joinAudience(cmd.Context(), st)
-			if err != nil {
-				return fmt.Errorf("%s: %w", flags, err)
-			}
-			records, listErr := readJoins(cmd.Context(), st)
-			if listErr != nil {
-				listErr = fmt.Errorf("%s: %w", flags, listErr)
-			}
-			return errors.Join(printJoins(cmd.OutOrStdout(), audience, records), listErr)
-		},
-	}
-	flags = addStateFlags(cmd.Flags())
-	return cmd
+	}, func(cmd *cobra.Command, f *stateFlags, st *state, _ []string) error {
+		audience, err := joinAudience(cmd.Context(), st)
+		if err != nil {
+			return fmt.Errorf("%s: %w", f, err)
+		}
+		records, listErr := readJoins(cmd.Context(), st)
+		if listErr != nil {
+			listErr = fmt.Errorf("%s: %w", f, listErr)
+		}
+		return errors.Join(printJoins(cmd.OutOrStdout(), audience, records), listErr)
+	})
 }
 
 func printJoins(stdout io.Writer, audience string, records []joinRecord) error {
@@ -245,8 +236,7 @@ func printJoins(stdout io.Writer, audience string, records []joinRecord) error {
 }
 
 func joinRemoveCommand() *cobra.Command {
-	var flags *stateFlags
-	cmd := &cobra.Command{
+	return stateCommand(&cobra.Command{
 		Use:   "remove CLUSTER",
 		Short: "let no more agents of CLUSTER join",
 		Long: `Lets no more agents of CLUSTER join. Those that have joined keep their certificates, and
@@ -254,25 +244,18 @@ renew them. To end them all, wait until each server has logged the removal: an a
 in between stays. Then causeway revoke CLUSTER --all.`,
 		Example: "  causeway join remove default/prod",
 		Args:    command.Args,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			st, err := flags.open(cmd.Context())
-			if err != nil {
-				return err
-			}
-			_, err = st.read(cmd.Context(), joinFile(args[0]))
-			if errors.Is(err, fs.ErrNotExist) {
-				return fmt.Errorf("cluster %q is not registered: causeway join list has those that are", args[0])
-			}
-			if err == nil {
-				err = st.Store.Delete(cmd.Context(), tunnel.Record{Kind: tunnel.KindValue, Name: joinFile(args[0])})
-			}
-			if err != nil {
-				return fmt.Errorf("%s: %w", flags, err)
-			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "no more agents of cluster %q can join; those that have joined stay\n", args[0])
-			return err
-		},
-	}
-	flags = addStateFlags(cmd.Flags())
-	return cmd
+	}, func(cmd *cobra.Command, f *stateFlags, st *state, args []string) error {
+		_, err := st.read(cmd.Context(), joinFile(args[0]))
+		if errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("cluster %q is not registered: causeway join list has those that are", args[0])
+		}
+		if err == nil {
+			err = st.deleteValue(cmd.Context(), joinFile(args[0]))
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", f, err)
+		}
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "no more agents of cluster %q can join; those that have joined stay\n", args[0])
+		return err
+	})
 }

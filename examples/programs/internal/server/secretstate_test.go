@@ -127,7 +127,7 @@ func testValues(t *testing.T, writer, reader *state) {
 		t.Fatal(err)
 	}
 	reads("third")
-	if err := saveServers(ctx, writer, []string{"a:1", "b:2"}); err != nil { // replaces nothing
+	if err := writer.putChanged(ctx, valueRecord(serversFile, []byte("a:1\nb:2\n"))); err != nil { // replaces nothing
 		t.Fatal(err)
 	}
 	wait(t, "the servers", func() bool {

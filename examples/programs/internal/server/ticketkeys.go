@@ -188,13 +188,6 @@ func (t *tickets) noteUse(id gateway.Identity) {
 	t.used[id] = time.Now().UTC().Truncate(time.Hour)
 }
 
-// forgetUses forgets those that saveUses has not saved: they were of a key that was dropped.
-func (t *tickets) forgetUses() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.used = nil
-}
-
 // saveUses saves the uses since the last call, for all servers and for rotate drop. After drop there
 // are none. What fails is noted again when the client comes again.
 func (t *tickets) saveUses(ctx context.Context, st *state) (err error) {

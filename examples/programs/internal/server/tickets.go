@@ -157,7 +157,9 @@ func loadTickets(ctx context.Context, st *state, t *tickets) error {
 		former = k.former
 	}
 	if k.former == nil {
-		t.forgetUses()
+		t.mu.Lock()
+		t.used = nil // what saveUses has not saved was of a key that was dropped
+		t.mu.Unlock()
 	}
 	err = errors.Join(t.SetKeys(accepted...), t.former.SetKeys(former))
 	if len(k.revoked) > 0 {

@@ -1,28 +1,27 @@
 package doctor
 
-import "github.com/causewayproject/causeway/kubeconfig/probe"
+import (
+	"cmp"
 
-// The statuses of doctor, by the phase that failed. They don't change their meaning; 2 is a
-// mistake on the command line, as everywhere.
+	"github.com/causewayproject/causeway/kubeconfig/probe"
+)
+
+// The statuses of doctor, as its help has them. They don't change their meaning; 2 is a mistake on
+// the command line, as everywhere.
 const (
-	statusFailed    = 1 // the kubeconfig can't be used
-	statusNetwork   = 3 // no connection to the proxy or the API server, or by the proxy
-	statusLogin     = 4
-	statusTunnel    = 5
-	statusTLS       = 6
-	statusForbidden = 7
-	statusNotReady  = 8
+	statusFailed = 1 // the kubeconfig can't be used
+	statusTunnel = 5
 )
 
 var phaseStatuses = map[probe.Phase]int{
-	probe.PhaseDNS:       statusNetwork,
-	probe.PhaseTCP:       statusNetwork,
-	probe.PhaseProxyTLS:  statusNetwork,
-	probe.PhaseProxyAuth: statusLogin,
-	probe.PhaseConnect:   statusNetwork,
-	probe.PhaseTLS:       statusTLS,
-	probe.PhaseAuth:      statusForbidden,
-	probe.PhaseReady:     statusNotReady,
+	probe.PhaseDNS:       3,
+	probe.PhaseTCP:       3,
+	probe.PhaseProxyTLS:  3,
+	probe.PhaseProxyAuth: 4,
+	probe.PhaseConnect:   3,
+	probe.PhaseTLS:       6,
+	probe.PhaseAuth:      7,
+	probe.PhaseReady:     8,
 }
 
 // statusOf returns the status to exit with.
@@ -36,8 +35,5 @@ func statusOf(r probe.Report) int {
 	case failed.Tunnel:
 		return statusTunnel
 	}
-	if status := phaseStatuses[failed.Phase]; status > 0 {
-		return status
-	}
-	return statusFailed
+	return cmp.Or(phaseStatuses[failed.Phase], statusFailed)
 }

@@ -109,22 +109,6 @@ func (f *flags) add(set *pflag.FlagSet) {
 	cli.Exclude(set, "secret", "state")
 }
 
-// parse returns pflag.ErrHelp after it has written the help to stdout.
-func (f *flags) parse(set *pflag.FlagSet, args []string, stdout io.Writer) error {
-	f.add(set)
-	set.Usage = func() {}
-	err := cli.Parse(set, args)
-	if errors.Is(err, pflag.ErrHelp) {
-		if _, err := fmt.Fprint(stdout, help+set.FlagUsages()); err != nil {
-			return err
-		}
-	}
-	if err == nil && set.NArg() > 0 {
-		err = cli.Mistake("unexpected argument %q", set.Arg(0))
-	}
-	return err
-}
-
 // Run runs the agent until ctx ends. Its arguments and streams are those of a process.
 func Run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if slices.Equal(args, []string{"version"}) {
@@ -133,11 +117,15 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	var f flags
 	set := pflag.NewFlagSet("causeway-agent", pflag.ContinueOnError)
-	err := f.parse(set, args, stdout)
-	if errors.Is(err, pflag.ErrHelp) {
-		return nil
-	}
-	if err == nil {
+	f.add(set)
+	set.Usage = func() {}
+	err := cli.Parse(set, args)
+	switch {
+	case errors.Is(err, pflag.ErrHelp):
+		_, err = fmt.Fprint(stdout, help+set.FlagUsages())
+	case err == nil && set.NArg() > 0:
+		err = cli.Mistake("unexpected argument %q", set.Arg(0))
+	case err == nil:
 		err = f.run(ctx, stderr)
 	}
 	return cli.NameSources(set, err)

@@ -40,8 +40,7 @@ type program struct {
 	reviews *prometheus.HistogramVec
 	asked   *logs.Sampler
 
-	mu         sync.Mutex       // guards the field below
-	discovered *noproxy.Cluster // nil until it was looked for
+	discovered atomic.Pointer[noproxy.Cluster] // nil until it was looked for
 }
 
 // use takes the configuration up, and returns it as pods get it.
@@ -168,7 +167,7 @@ func (p *program) newManager(ctx context.Context, client *rest.Config, r *contro
 		return nil, err
 	}
 	if p.options.Exact {
-		p.discovered = &noproxy.Cluster{}
+		p.discovered.Store(&noproxy.Cluster{})
 		return mgr, nil
 	}
 	facts := &controllers.ClusterFacts{Changed: func(facts noproxy.Cluster, unknown []controllers.UnknownFact) {
@@ -194,9 +193,7 @@ func (p *program) takeFacts(facts noproxy.Cluster, unknown []controllers.Unknown
 	if set.ServiceDomain != "" {
 		facts.ServiceDomain = set.ServiceDomain
 	}
-	p.mu.Lock()
-	p.discovered = &facts
-	p.mu.Unlock()
+	p.discovered.Store(&facts)
 	list := func(l []string) string { return strings.Join(l, ",") }
 	p.log.Info("the cluster's own", "pods", list(facts.PodCIDRs), "services", list(facts.ServiceCIDRs), "domain", facts.ServiceDomain,
 		"nodes", list(facts.NodeCIDRs), "controlPlane", list(facts.ControlPlaneHosts), "more", list(facts.Extra))
@@ -209,9 +206,7 @@ func (p *program) takeFacts(facts noproxy.Cluster, unknown []controllers.Unknown
 
 // render is the reconciler's: what the pods' Secrets hold is what pods get.
 func (p *program) render(c proxyconfig.Config) (proxyconfig.Config, error) {
-	p.mu.Lock()
-	facts := p.discovered
-	p.mu.Unlock()
+	facts := p.discovered.Load()
 	if facts == nil { // Refresh comes when they are known
 		return c, controllers.ErrNotYet
 	}

@@ -24,9 +24,6 @@ func (r *doorRefusals) record(door string, phase gateway.Phase, remote net.Addr,
 	op := fmt.Sprintf("Client of --%s: %s", door, phase)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.last == nil {
-		r.last = map[string]tunnel.Refusals{}
-	}
 	r.last[op] = tunnel.Refusals{Op: op, Count: r.last[op].Count + 1, Last: time.Now(), Text: printable.Text(err.Error(), printable.Most), Remote: remote.String()}
 }
 

@@ -108,16 +108,14 @@ func Main(run func(ctx context.Context) (name string, err error)) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
 	name, err := run(ctx)
-	var (
-		mistake UsageError
-		status  Status
-	)
+	status, hasStatus := errors.AsType[Status](err)
+	_, isMistake := errors.AsType[UsageError](err)
 	switch {
 	case err == nil:
 		os.Exit(0)
-	case errors.As(err, &status):
+	case hasStatus:
 		os.Exit(int(status))
-	case errors.As(err, &mistake):
+	case isMistake:
 		fmt.Fprintf(os.Stderr, "%s: %s (see: %s --help)\n", name, errorText(err), name)
 		os.Exit(2)
 	case !errors.Is(err, ErrFailed):

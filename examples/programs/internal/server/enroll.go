@@ -242,19 +242,14 @@ wait until each server has logged that.`,
 			return err
 		}
 		warnUnknown(cmd.Context(), st, id.Cluster, id.Agent, cmd.ErrOrStderr())
-		warnJoins(cmd.Context(), st, id.Cluster, cmd.ErrOrStderr())
+		if _, err := readJoin(cmd.Context(), st, id.Cluster); !errors.Is(err, fs.ErrNotExist) {
+			fmt.Fprintf(cmd.ErrOrStderr(), "warning: a token of a ServiceAccount lets agents of cluster %q join again, revoked or not. To keep them out: causeway join remove %[1]s, wait until each server has logged that, then revoke\n", id.Cluster)
+		}
 		_, err = io.WriteString(cmd.OutOrStdout(), done)
 		return err
 	})
 	cmd.Flags().BoolVar(&all, "all", false, "end all agents, invitations and tickets of CLUSTER that there are until now")
 	return cmd
-}
-
-// warnJoins says that a revocation does not last while the cluster is registered.
-func warnJoins(ctx context.Context, st *state, cluster string, stderr io.Writer) {
-	if _, err := readJoin(ctx, st, cluster); !errors.Is(err, fs.ErrNotExist) {
-		fmt.Fprintf(stderr, "warning: a token of a ServiceAccount lets agents of cluster %q join again, revoked or not. To keep them out: causeway join remove %[1]s, wait until each server has logged that, then revoke\n", cluster)
-	}
 }
 
 func payloadCommand() *cobra.Command {

@@ -222,17 +222,13 @@ func joinListCommand() *cobra.Command {
 		if listErr != nil {
 			listErr = fmt.Errorf("%s: %w", f, listErr)
 		}
-		return errors.Join(printJoins(cmd.OutOrStdout(), audience, records), listErr)
+		w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 2, ' ', 0)
+		fmt.Fprintf(w, "the audience of this installation is %s\n\nCLUSTER\tISSUER\tKEYS\tAUDIENCE\tSUBJECTS\n", audience)
+		for _, r := range records {
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", r.Cluster, printable.Text(r.Issuer, maxJoinText), r.keysText(), r.Audience, strings.Join(r.Subjects, ","))
+		}
+		return errors.Join(w.Flush(), listErr)
 	})
-}
-
-func printJoins(stdout io.Writer, audience string, records []joinRecord) error {
-	w := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(w, "the audience of this installation is %s\n\nCLUSTER\tISSUER\tKEYS\tAUDIENCE\tSUBJECTS\n", audience)
-	for _, r := range records {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", r.Cluster, printable.Text(r.Issuer, maxJoinText), r.keysText(), r.Audience, strings.Join(r.Subjects, ","))
-	}
-	return w.Flush()
 }
 
 func joinRemoveCommand() *cobra.Command {

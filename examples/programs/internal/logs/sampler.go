@@ -121,24 +121,20 @@ func (s *Sampler) run(ctx context.Context) {
 	}
 }
 
-type sum struct {
-	kind
-	count
-}
-
 // sumUp writes the sums of the kinds that began before a time.
 func (s *Sampler) sumUp(before, now time.Time) {
 	sums, rest := s.takeSums(before, now)
-	for _, m := range sums {
-		s.Log.Log(context.Background(), m.level, "more of the same", "event", m.event, "source", m.source, "reason", m.reason,
-			"count", m.left, "since", m.since.UTC().Truncate(time.Millisecond))
+	for k, c := range sums {
+		s.Log.Log(context.Background(), c.level, "more of the same", "event", k.event, "source", k.source, "reason", k.reason,
+			"count", c.left, "since", c.since.UTC().Truncate(time.Millisecond))
 	}
 	if rest > 0 {
 		s.Log.Warn("more events than lines", "count", rest)
 	}
 }
 
-func (s *Sampler) takeSums(before, now time.Time) (sums []sum, rest int) {
+func (s *Sampler) takeSums(before, now time.Time) (sums map[kind]*count, rest int) {
+	sums = map[kind]*count{}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.rest > 0 && !s.told.After(before) && s.mayWrite(now) {
@@ -149,7 +145,7 @@ func (s *Sampler) takeSums(before, now time.Time) (sums []sum, rest int) {
 		case c.since.After(before):
 			continue
 		case c.left > 0 && s.mayWrite(now):
-			sums = append(sums, sum{k, *c})
+			sums[k] = c
 		default:
 			s.rest += c.left
 		}

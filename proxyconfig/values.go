@@ -181,7 +181,11 @@ func (v ClusterValues) Build() (*ClusterObjects, error) {
 		return nil, err
 	}
 	machine[ContainerdKey] = []byte(dropIn)
-	if size := dataSize(machine); size > corev1.MaxSecretSize {
+	size := 0
+	for _, value := range machine {
+		size += len(value)
+	}
+	if size > corev1.MaxSecretSize {
 		return nil, fieldErrorf("Config.NoProxy", "%d bytes: the Secret %s would hold %d bytes, more than the %d that fit; write fewer or larger networks", len(v.Config.NoProxy), v.SystemdSecret(), size, corev1.MaxSecretSize)
 	}
 	values := v.Name + "-" + v.valuesName()

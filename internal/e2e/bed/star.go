@@ -40,7 +40,7 @@ func (b *Bed) newStar(ctx context.Context, rules string, names ...string) (*Star
 }
 
 func (s *Star) createStar(ctx context.Context, n *Network, rules string, names []string) error {
-	if err := n.AddNamespaces(ctx, &s.Router); err != nil {
+	if err := n.addRouter(ctx, &s.Router, StarRouterIP); err != nil {
 		return err
 	}
 	s.hosts = make([]*Namespace, len(names))
@@ -54,12 +54,6 @@ func (s *Star) createStar(ctx context.Context, n *Network, rules string, names [
 		if err != nil {
 			return err
 		}
-	}
-	if err := s.Router.RunIP(ctx, "addr add "+StarRouterIP+"/32 dev lo"); err != nil {
-		return err
-	}
-	if err := s.Router.setForwarding("1"); err != nil {
-		return err
 	}
 	return s.Router.runNFT(ctx, readConfig(rules, nil))
 }

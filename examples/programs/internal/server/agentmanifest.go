@@ -49,13 +49,10 @@ func (f *podFlags) check() error {
 	if f.apiServer == "" {
 		return nil
 	}
-	err := hostport.CheckAddress(f.apiServer)
-	if err == nil {
-		f.host, f.port, err = net.SplitHostPort(f.apiServer)
-	}
-	if err != nil {
+	if hostport.CheckAddress(f.apiServer) != nil {
 		return cli.Mistake("--api-server %q is not HOST:PORT", f.apiServer)
 	}
+	f.host, f.port, _ = net.SplitHostPort(f.apiServer) // as CheckAddress has
 	return nil
 }
 

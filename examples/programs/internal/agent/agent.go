@@ -25,6 +25,7 @@ import (
 	"github.com/causewayproject/causeway/examples/programs/internal/follow"
 	"github.com/causewayproject/causeway/examples/programs/internal/logs"
 	"github.com/causewayproject/causeway/examples/programs/internal/metrics"
+	"github.com/causewayproject/causeway/internal/smallfile"
 	"github.com/causewayproject/causeway/tunnel"
 	"github.com/causewayproject/causeway/tunnel/prometheus"
 )
@@ -337,4 +338,70 @@ func logDial(dials *logs.Sampler, took time.Duration, err error) {
 		cause = op
 	}
 	dials.Write(slog.LevelWarn, "dial failed", "", reason, "error", err, "cause", cause, "duration", took)
+}
+
+// readJoin returns the invitation with the token of --join-token in it.
+func (f *flags) readJoin() (tunnel.Invitation, error) {
+	token, err := smallfile.Read(f.joinToken, 1)
+	if err != nil {
+		return tunnel.Invitation{}, fmt.Errorf("--join-token: %w", err)
+	}
+	trimmed := strings.TrimSpace(string(token))
+	if trimmed == "" || strings.ContainsAny(trimmed, " \t\r\n") {
+		return tunnel.Invitation{}, errors.New("--join-token: the file has no token")
+	}
+	text := environmentLines()
+	if f.invitation != "" {
+		invitation, err := smallfile.Read(f.invitation, 1)
+		if err != nil {
+			return tunnel.Invitation{}, fmt.Errorf("--invitation: %w", err)
+		}
+		text = string(invitation)
+	}
+	variables, _ := readVariables(text) // ParseInvitation reads it again, and tells what is wrong
+	if variables["CAUSEWAY_TOKEN"] != "" {
+		return tunnel.Invitation{}, errors.New("there are two tokens, --join-token and the invitation's CAUSEWAY_TOKEN: remove one")
+	}
+	return tunnel.ParseInvitation(text + "\nCAUSEWAY_TOKEN=" + trimmed)
+}
+
+// openTargets gives the agent the targets of --allow. If they are in a file, it is returned.
+func openTargets(a *tunnel.Agent, allow []string) (*follow.File, error) {
+	switch {
+	case !slices.ContainsFunc(allow, func(v string) bool { return strings.HasPrefix(v, "file:") }):
+		a.Targets.Allow = allow
+		return nil, nil
+	case len(allow) > 1:
+		return nil, cli.Mistake("--allow: file:PATH has to be alone: the file has all patterns")
+	}
+	path := strings.TrimPrefix(allow[0], "file:")
+	targets := a.Targets // Run reads the Agent's
+	file, err := follow.Open(path, func(text []byte) (err error) {
+		if targets.Allow, err = readLines(text); err == nil {
+			err = a.SetTargets(targets)
+		}
+		if err != nil {
+			err = fmt.Errorf("%s: %w", path, err)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("--allow: %w", err)
+	}
+	a.Targets.Allow = targets.Allow
+	return file, nil
+}
+
+// readLines returns the patterns of a file, one a line. Empty lines and those that begin with
+// "#" are left out. A file without a pattern is an error.
+func readLines(text []byte) (patterns []string, err error) {
+	for line := range strings.Lines(string(text)) {
+		if line = strings.TrimSpace(line); line != "" && line[0] != '#' {
+			patterns = append(patterns, line)
+		}
+	}
+	if patterns == nil {
+		return nil, errors.New("there is no line with a pattern in it")
+	}
+	return patterns, nil
 }

@@ -80,7 +80,7 @@ func (p *program) runWithDirectory(ctx context.Context) error {
 	if len(p.pods) == 0 || len(p.services) == 0 {
 		p.log.Warn("not in NO_PROXY: addresses of pods without --pods, and of Services without --services")
 	}
-	s, err := newServer(ctx, p, p.log)
+	s, err := newServer(ctx, p)
 	if err != nil {
 		return err
 	}
@@ -122,7 +122,7 @@ func (p *program) runWithSecret(ctx context.Context) error {
 	client.QPS, client.Burst, client.WarningHandler = clientQPS, clientBurst, rest.NoWarnings{}
 	ctrllog.SetLogger(logr.FromSlogHandler(p.log.Handler()))
 	p.handler = webhook.New(nil, webhook.Options{Hooks: p.hooks(), HasSecret: func(namespace, _, key string) bool { return r.Has(namespace, key) }})
-	s, err := newServer(ctx, p, p.log)
+	s, err := newServer(ctx, p)
 	if err != nil {
 		return err
 	}

@@ -222,15 +222,9 @@ func ServeHTTP(ctx context.Context, l net.Listener, h http.Handler) error {
 		ReadHeaderTimeout: 10 * time.Second, WriteTimeout: time.Minute, MaxHeaderBytes: 8 << 10,
 	}
 	server.SetKeepAlivesEnabled(false) // who asks again behind an answer that it does not read would keep its place
-	ended := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
-		defer close(ended)
-		server.Close()
-	})
+	defer context.AfterFunc(ctx, func() { server.Close() })()
 	err := server.Serve(newPlaceListener(l))
-	if !stop() {
-		<-ended
-	}
+	server.Close() // waits for the one above
 	if errors.Is(err, http.ErrServerClosed) {
 		return nil
 	}

@@ -101,10 +101,8 @@ func (s *server) run(ctx context.Context) error {
 	return errors.Join(cause, s.stopPage())
 }
 
-func (s *server) pages(metrics http.Handler) http.Handler {
-	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", metrics)
-	mux.HandleFunc("/healthz", func(http.ResponseWriter, *http.Request) {})
+func (s *server) pages(own http.Handler) http.Handler {
+	mux := metrics.Mux(own)
 	mux.HandleFunc("/readyz", func(w http.ResponseWriter, _ *http.Request) {
 		switch {
 		case s.draining.Load():

@@ -167,10 +167,8 @@ func checkClusters(mgr manager.Manager) error {
 
 // servePage has /healthz, /readyz and /metrics at Health, until stop is called.
 func (p Program) servePage(ctx context.Context, log *slog.Logger, h *health) (stop func() error, err error) {
-	mux := http.NewServeMux()
-	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux := metrics.Mux(MetricsHandler(p.Metrics...))
 	mux.Handle("/readyz", h)
-	mux.Handle("GET /metrics", MetricsHandler(p.Metrics...))
 	if stop, err = cli.StartPage(ctx, log, "health", p.Health, mux); err != nil {
 		err = fmt.Errorf("--health: %w", err)
 	}

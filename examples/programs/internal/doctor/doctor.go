@@ -122,18 +122,15 @@ func (o options) run(ctx context.Context, stdout io.Writer) (err error) {
 func diagnose(ctx context.Context, o options) diagnosis {
 	began := time.Now()
 	config, err := loadKubeconfig(o)
-	if err != nil {
-		return diagnosis{Context: o.context, Notes: []string{}, Report: unreadableReport(err, time.Since(began))}
-	}
 	about := []string{}
-	if o.cluster != "" {
+	if err == nil && o.cluster != "" {
 		var m *management
 		if m, err = newManagement(config, o.cluster); err == nil {
 			config, about, err = m.read(ctx)
 		}
-		if err != nil {
-			return diagnosis{Context: o.context, Notes: append([]string{}, about...), Report: unreadableReport(err, time.Since(began))}
-		}
+	}
+	if err != nil {
+		return diagnosis{Context: o.context, Notes: append([]string{}, about...), Report: unreadableReport(err, time.Since(began))}
 	}
 	d := diagnosis{Context: config.CurrentContext, Report: probe.Run(ctx, config)}
 	d.OK = d.Report.OK()

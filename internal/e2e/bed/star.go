@@ -84,12 +84,15 @@ func (s *Star) Reset(ctx context.Context, from string, to ...string) error {
 // Heal ends all faults.
 func (s *Star) Heal(ctx context.Context) error { return s.Router.runNFT(ctx, noFaults) }
 
-const noFaults = "flush chain ip bed faults\n"
+const (
+	noFaults = "flush chain ip bed faults\n"
+	addFault = "add rule ip bed faults "
+)
 
 func (s *Star) faultRules(verdict, from string, to []string) string {
 	var rules strings.Builder
 	for _, name := range to {
-		fmt.Fprintf(&rules, "add rule ip bed faults ip saddr %s ip daddr %s %s\n", s.IP(from), s.IP(name), verdict)
+		fmt.Fprintf(&rules, addFault+"ip saddr %s ip daddr %s %s\n", s.IP(from), s.IP(name), verdict)
 	}
 	return rules.String()
 }
@@ -141,11 +144,7 @@ func (b *Bed) NewPath(ctx context.Context) (*Path, error) {
 
 // Fault adds rules to the router's forwarding chain, as "tcp sport 4711 drop".
 func (p *Path) Fault(ctx context.Context, rules ...string) error {
-	var text strings.Builder
-	for _, rule := range rules {
-		fmt.Fprintf(&text, "add rule ip bed faults %s\n", rule)
-	}
-	return p.Router.runNFT(ctx, text.String())
+	return p.Router.runNFT(ctx, addFault+strings.Join(rules, "\n"+addFault))
 }
 
 // SetLink sets the router's link to the far host up or down. Its routes stay.

@@ -14,7 +14,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -155,10 +154,8 @@ func (f *flags) run(ctx context.Context, stderr io.Writer) error {
 	case err != nil:
 		return fmt.Errorf("--status: %w", err)
 	}
-	following, stop := context.WithCancel(ctx)
-	var followed sync.WaitGroup
-	followed.Go(func() {
-		follow.Run(following, follow.Every, func() { // on SIGHUP, too, which must not end the agent
+	stop := cli.Go(ctx, func(ctx context.Context) {
+		follow.Run(ctx, follow.Every, func() { // on SIGHUP, too, which must not end the agent
 			if f.targets != nil {
 				f.targets.Check(log, "targets", "allow")
 			}
@@ -168,7 +165,6 @@ func (f *flags) run(ctx context.Context, stderr io.Writer) error {
 		"tunnel: config: field Servers of the Agent", "--server", "tunnel: config: field Replica of the Agent", "--replica",
 		"tunnel: config: field Allow", "--allow", "tunnel: config: field Aliases", "--alias")
 	stop()
-	followed.Wait()
 	return errors.Join(err, stopPage())
 }
 

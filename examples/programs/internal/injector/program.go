@@ -84,9 +84,7 @@ func (p *program) runWithDirectory(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var following sync.WaitGroup
-	ctx, stop := context.WithCancel(ctx)
-	following.Go(func() {
+	stop := cli.Go(ctx, func(ctx context.Context) {
 		source.follow(ctx, c, func(c proxyconfig.Config, err error) {
 			if err == nil {
 				_, err = p.use(c, p.facts())
@@ -98,7 +96,6 @@ func (p *program) runWithDirectory(ctx context.Context) error {
 	})
 	err = s.run(ctx)
 	stop()
-	following.Wait()
 	return err
 }
 

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+
+	"github.com/causewayproject/causeway/examples/programs/internal/cli"
 )
 
 const (
@@ -96,15 +98,7 @@ func sharing(source string) string {
 func (s *Sampler) mayWrite(now time.Time) bool { return s.Lines == nil || s.Lines.AllowN(now, 1) }
 
 // Start has the sums written until stop is called, which writes the last ones.
-func (s *Sampler) Start() (stop func()) {
-	ctx, cancel := context.WithCancel(context.Background())
-	var running sync.WaitGroup
-	running.Go(func() { s.run(ctx) })
-	return func() {
-		cancel()
-		running.Wait()
-	}
-}
+func (s *Sampler) Start() (stop func()) { return cli.Go(context.Background(), s.run) }
 
 func (s *Sampler) run(ctx context.Context) {
 	t := time.NewTicker(time.Second)

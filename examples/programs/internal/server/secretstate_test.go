@@ -123,7 +123,7 @@ func testValues(t *testing.T, writer, reader *state) {
 		})
 	}
 	reads("first")
-	if err := writer.replace(ctx, gatewayFile, []byte("third")); err != nil {
+	if err := writer.Put(ctx, valueRecord(gatewayFile, []byte("third"))); err != nil {
 		t.Fatal(err)
 	}
 	reads("third")

@@ -184,11 +184,6 @@ func (s *state) readOrCreate(ctx context.Context, name string, newValue func() (
 	return data, err
 }
 
-// replace sets the value of a name.
-func (s *state) replace(ctx context.Context, name string, data []byte) error {
-	return s.Put(ctx, valueRecord(name, data))
-}
-
 // putJSON sets the value of a name to a struct, if it is another one.
 func (s *state) putJSON(ctx context.Context, name string, v any) error {
 	data, err := json.Marshal(v)

@@ -81,7 +81,7 @@ func readTicketKeys(ctx context.Context, st *state) (k ticketKeys, err error) {
 
 // replaceTicketKey has a key sign, and those before it, the newest first, be revoked.
 func replaceTicketKey(ctx context.Context, st *state, signs []byte, revoked ...[]byte) error {
-	return st.replace(ctx, ticketKeyFile, slices.Concat(signs, slices.Concat(revoked[:min(len(revoked), revokedKeys)]...)))
+	return st.Put(ctx, valueRecord(ticketKeyFile, slices.Concat(signs, slices.Concat(revoked[:min(len(revoked), revokedKeys)]...))))
 }
 
 // revokeTickets replaces all keys.

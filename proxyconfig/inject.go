@@ -156,7 +156,10 @@ func (i *Injector) Inject(spec *corev1.PodSpec) []string {
 	add := func(c *corev1.EphemeralContainerCommon) {
 		if missing := i.Missing(c.Env); len(missing) > 0 {
 			// A new array: the caller's slice may share its own with another slice.
-			c.Env = slices.Concat(c.Env, deepCopyVars(missing))
+			c.Env = slices.Clip(c.Env)
+			for _, v := range missing {
+				c.Env = append(c.Env, *v.DeepCopy())
+			}
 			changed = append(changed, c.Name)
 		}
 	}
@@ -170,11 +173,4 @@ func (i *Injector) Inject(spec *corev1.PodSpec) []string {
 		add(&spec.EphemeralContainers[n].EphemeralContainerCommon)
 	}
 	return changed
-}
-
-func deepCopyVars(vars []corev1.EnvVar) []corev1.EnvVar {
-	for n := range vars {
-		vars[n] = *vars[n].DeepCopy()
-	}
-	return vars
 }

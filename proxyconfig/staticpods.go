@@ -149,13 +149,6 @@ func (c Config) staticPodKeys() (map[string][]byte, error) {
 	return data, nil
 }
 
-func dataSize(data map[string][]byte) (size int) {
-	for _, value := range data {
-		size += len(value)
-	}
-	return size
-}
-
 // LintStaticPods returns what static pods that get the configuration in this way
 // would reach through the proxy, or not at all, since nothing says where it is.
 // No Finding holds credentials. It looks at the fields of [noproxy.Cluster]: a
@@ -178,7 +171,8 @@ func (m *Merged) LintStaticPods(way StaticPods) []noproxy.Finding {
 		{"ControlPlaneHosts", "the address of the control plane is not known: kubeadm and static pods send calls to the API server to the proxy",
 			"the host of controlPlaneEndpoint into ControlPlaneHosts (--control-plane)"},
 	} {
-		if !m.names(f.field) {
+		isKnown := func(e noproxy.Entry) bool { return e.Skipped == "" && e.From == "Cluster."+f.field }
+		if !slices.ContainsFunc(m.List, isKnown) {
 			add(f.does, f.write)
 		}
 	}
@@ -186,9 +180,4 @@ func (m *Merged) LintStaticPods(way StaticPods) []noproxy.Finding {
 		add("extraEnvs have the proxy without its user name and password, and it may refuse them", "StaticPodsPatches (--static-pods patches), which reads them from the Secret")
 	}
 	return findings
-}
-
-// names reports whether a field of noproxy.Cluster gave an entry.
-func (m *Merged) names(field string) bool {
-	return slices.ContainsFunc(m.List, func(e noproxy.Entry) bool { return e.Skipped == "" && e.From == "Cluster."+field })
 }

@@ -111,7 +111,7 @@ func startHammering(t *testing.T, seed uint64, births func(h *hammering, i int) 
 	b := sharedBed(t)
 	m := &management{bed: b}
 	var err error
-	if m.ClusterAPI, err = b.StartClusterAPI(t.Context()); err != nil {
+	if m.Kube, err = b.StartClusterAPI(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(m.Stop)

@@ -245,7 +245,7 @@ func (o *ipv6) testProvider(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &management{ClusterAPI: &bed.ClusterAPI{Kube: o.Kube}, bed: o.bed}
+	m := &management{Kube: o.Kube, bed: o.bed}
 	if m.admin, err = client.NewWithWatch(o.Kube.Config(), client.Options{Scheme: scheme}); err != nil {
 		t.Fatal(err)
 	}

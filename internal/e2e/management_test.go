@@ -65,7 +65,7 @@ func TestManagement(t *testing.T) {
 // A management is a management cluster, and three workload clusters that are
 // reached from there by three ways.
 type management struct {
-	*bed.ClusterAPI
+	*bed.Kube
 	bed    *bed.Bed
 	admin  client.WithWatch
 	config []byte // the administrator's kubeconfig
@@ -126,7 +126,7 @@ func (m *management) startKubes(t *testing.T) {
 	var starting sync.WaitGroup
 	starting.Go(func() {
 		var err error
-		if m.ClusterAPI, err = m.bed.StartClusterAPI(t.Context()); err != nil {
+		if m.Kube, err = m.bed.StartClusterAPI(t.Context()); err != nil {
 			t.Error(err)
 		}
 	})
@@ -151,7 +151,7 @@ func (m *management) startKubes(t *testing.T) {
 				k.Stop()
 			}
 		}
-		if m.ClusterAPI != nil {
+		if m.Kube != nil {
 			m.Stop()
 		}
 	})

@@ -41,6 +41,16 @@ func main() {
 }
 
 func newRoot() *cobra.Command {
+	version := &cobra.Command{
+		Use:     "version",
+		Short:   "print the version, and what it was built from",
+		Example: "  causeway version",
+		Args:    command.Args,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), cli.Build("causeway"))
+			return err
+		},
+	}
 	root := command.Parent(&cobra.Command{Use: "causeway", Short: "Reach clusters through proxies and tunnels", Long: long})
 	for _, group := range []struct {
 		id, title string
@@ -51,7 +61,7 @@ func newRoot() *cobra.Command {
 			doctor.Command(), noproxy.Command(), proxyconfig.Command()}},
 		{"cluster", "Run in a cluster:", []*cobra.Command{
 			provider.Command(), propagator.Command(), injector.Command()}},
-		{"other", "Others:", []*cobra.Command{versionCommand()}},
+		{"other", "Others:", []*cobra.Command{version}},
 	} {
 		root.AddGroup(&cobra.Group{ID: group.id, Title: group.title})
 		for _, cmd := range group.commands {
@@ -62,17 +72,4 @@ func newRoot() *cobra.Command {
 	root.SetHelpCommandGroupID("other")
 	root.SetCompletionCommandGroupID("other")
 	return root
-}
-
-func versionCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:     "version",
-		Short:   "print the version, and what it was built from",
-		Example: "  causeway version",
-		Args:    command.Args,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), cli.Build("causeway"))
-			return err
-		},
-	}
 }

@@ -25,10 +25,6 @@ const (
 	MachineTemplateKind   = "GenericMachineTemplate"
 )
 
-// A ClusterAPI is a management cluster: a kube-apiserver that knows Cluster
-// API's types. No controller of Cluster API's runs in it.
-type ClusterAPI struct{ *Kube }
-
 // crds are the files of Cluster API's module that are installed.
 var crds = []string{
 	"core/config/crd/bases/cluster.x-k8s.io_clusters.yaml",
@@ -40,20 +36,20 @@ var crds = []string{
 	"controlplane/kubeadm/config/crd/bases/controlplane.cluster.x-k8s.io_kubeadmcontrolplanes.yaml",
 }
 
-// StartClusterAPI starts a management cluster in the client's namespace: it reaches
+// StartClusterAPI starts a management cluster, a kube-apiserver that knows Cluster API's types, in
+// the client's namespace. No controller of Cluster API's runs in it, and it reaches
 // its workload clusters only by proxies and tunnels. It runs until Stop, at the latest
 // until the bed ends.
-func (b *Bed) StartClusterAPI(ctx context.Context) (*ClusterAPI, error) {
+func (b *Bed) StartClusterAPI(ctx context.Context) (*Kube, error) {
 	k, err := b.StartKube(ctx, b.Network.Client, "management", ClientIP, KubeOptions{CA: pki.NewCA("management")})
 	if err != nil {
 		return nil, err
 	}
-	c := &ClusterAPI{k}
 	if err := InstallClusterAPI(ctx, k); err != nil {
 		k.Stop()
 		return nil, err
 	}
-	return c, nil
+	return k, nil
 }
 
 // AddHost gives the API server's namespace another address, for another API

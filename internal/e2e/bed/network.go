@@ -117,6 +117,17 @@ func (n *Namespace) runNFT(ctx context.Context, rules string) error {
 	return err
 }
 
+// addRouter makes a namespace that passes packets on, and has an address of its own.
+func (n *Network) addRouter(ctx context.Context, router **Namespace, address string) error {
+	if err := n.AddNamespaces(ctx, router); err != nil {
+		return err
+	}
+	if err := (*router).setForwarding("1"); err != nil {
+		return err
+	}
+	return (*router).RunIP(ctx, "addr add "+address+"/32 dev lo")
+}
+
 // linkNamespaces joins two namespaces by a veth pair, which is eth0 in b. Both ends are made inside, so that
 // their names meet no interface of the host's. The address of IPv6 ends with " nodad" to be usable
 // at once: nobody else can have it. Then more commands of ip run in b.

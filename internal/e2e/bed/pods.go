@@ -46,13 +46,7 @@ func (b *Bed) StartCluster(ctx context.Context, name string, args ...string) (*C
 }
 
 func (c *Cluster) start(ctx context.Context, b *Bed, name string, args []string) (err error) {
-	if err := c.network.AddNamespaces(ctx, &c.Node); err != nil {
-		return err
-	}
-	if err := c.Node.setForwarding("1"); err != nil {
-		return err
-	}
-	if err := c.Node.RunIP(ctx, "addr add "+clusterIP+"/32 dev lo"); err != nil {
+	if err := c.network.addRouter(ctx, &c.Node, clusterIP); err != nil {
 		return err
 	}
 	if c.Kube, err = b.StartKube(ctx, c.Node, name, clusterIP, KubeOptions{Args: args}); err != nil {

@@ -51,12 +51,6 @@ func (h proxyHost) newProxy(name string) *Proxy {
 	return &Proxy{host: h, name: name, dir: filepath.Join(h.dir, name), log: filepath.Join(h.ns.run.dir, name+".log")}
 }
 
-// apiNet returns the address as a network of itself, as dante wants it.
-func (h proxyHost) apiNet() string {
-	address, _ := netip.ParseAddr(h.api)
-	return netip.PrefixFrom(address, address.BitLen()).String()
-}
-
 // A Proxy is a proxy on its host.
 type Proxy struct {
 	// CA signed the certificate of the port with TLS of squid and of haproxy. The
@@ -132,6 +126,7 @@ func writeFiles(dir string, mode os.FileMode, files map[string]string) error {
 
 // expandConfig returns the proxy's configuration, of files in the folder config.
 func (p *Proxy) expandConfig(names ...string) string {
+	api, _ := netip.ParseAddr(p.host.api) // dante wants it as a network of itself
 	values := map[string]string{
 		"dir":      p.dir,
 		"address":  p.url.Host,
@@ -139,7 +134,7 @@ func (p *Proxy) expandConfig(names ...string) string {
 		"port":     p.url.Port(),
 		"outside":  p.host.outside,
 		"inside":   p.host.inside,
-		"apinet":   p.host.apiNet(),
+		"apinet":   netip.PrefixFrom(api, api.BitLen()).String(),
 		"user":     ProxyUser,
 		"password": tinyproxyPassword,
 		"dante":    strconv.Itoa(dantePort),

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"path/filepath"
 	"strings"
 
 	"github.com/causewayproject/causeway/internal/relay"
@@ -40,7 +41,7 @@ func (b *Bed) newStar(ctx context.Context, rules string, names ...string) (*Star
 }
 
 func (s *Star) createStar(ctx context.Context, n *Network, rules string, names []string) error {
-	if err := n.AddNamespaces(ctx, &s.Router); err != nil {
+	if err := n.addRouter(ctx, &s.Router, StarRouterIP); err != nil {
 		return err
 	}
 	s.hosts = make([]*Namespace, len(names))
@@ -54,12 +55,6 @@ func (s *Star) createStar(ctx context.Context, n *Network, rules string, names [
 		if err != nil {
 			return err
 		}
-	}
-	if err := s.Router.RunIP(ctx, "addr add "+StarRouterIP+"/32 dev lo"); err != nil {
-		return err
-	}
-	if err := s.Router.setForwarding("1"); err != nil {
-		return err
 	}
 	return s.Router.runNFT(ctx, readConfig(rules, nil))
 }
@@ -89,12 +84,15 @@ func (s *Star) Reset(ctx context.Context, from string, to ...string) error {
 // Heal ends all faults.
 func (s *Star) Heal(ctx context.Context) error { return s.Router.runNFT(ctx, noFaults) }
 
-const noFaults = "flush chain ip bed faults\n"
+const (
+	noFaults = "flush chain ip bed faults\n"
+	addFault = "add rule ip bed faults "
+)
 
 func (s *Star) faultRules(verdict, from string, to []string) string {
 	var rules strings.Builder
 	for _, name := range to {
-		fmt.Fprintf(&rules, "add rule ip bed faults ip saddr %s ip daddr %s %s\n", s.IP(from), s.IP(name), verdict)
+		fmt.Fprintf(&rules, addFault+"ip saddr %s ip daddr %s %s\n", s.IP(from), s.IP(name), verdict)
 	}
 	return rules.String()
 }
@@ -120,4 +118,54 @@ func (s *Star) Close() error {
 		r.Close()
 	}
 	return RemoveNamespaces(append(s.hosts, s.Router)...)
+}
+
+// The addresses of a Path and of a test's wire; each has them to itself.
+const (
+	NearIP = "10.2.1.2"
+	FarIP  = "10.2.2.2"
+)
+
+// A Path is a star of two hosts, whose router is a firewall too: connections go
+// from the far host to the near one, and none the other way.
+type Path struct {
+	*Star
+	Near, Far *Namespace
+}
+
+// NewPath makes a path. The caller closes it; the bed's end does too.
+func (b *Bed) NewPath(ctx context.Context) (*Path, error) {
+	s, err := b.newStar(ctx, "path.nft", "near", "far")
+	if err != nil {
+		return nil, err
+	}
+	return &Path{s, s.Host("near"), s.Host("far")}, nil
+}
+
+// Fault adds rules to the router's forwarding chain, as "tcp sport 4711 drop".
+func (p *Path) Fault(ctx context.Context, rules ...string) error {
+	return p.Router.runNFT(ctx, addFault+strings.Join(rules, "\n"+addFault))
+}
+
+// SetLink sets the router's link to the far host up or down. Its routes stay.
+func (p *Path) SetLink(ctx context.Context, state string) error {
+	return p.Router.RunIP(ctx, "link set host2 "+state)
+}
+
+// Balance starts a load balancer on the router, haproxy, that passes TCP on to a port of the near host. It cuts what is idle
+// for as long as idle says, in the form that haproxy takes ("5s").
+func (p *Path) Balance(ctx context.Context, port int, idle string) (address string, err error) {
+	address = fmt.Sprintf("%s:%d", StarRouterIP, port)
+	config := readConfig("balance.cfg", map[string]string{
+		"address": address, "target": fmt.Sprintf("%s:%d", NearIP, port), "idle": idle,
+	})
+	name, dir := "balance-"+p.Router.Name, p.Router.run.dir
+	if err := writeFiles(dir, 0o755, map[string]string{name + ".cfg": config}); err != nil {
+		return "", err
+	}
+	process, err := p.Router.start(name, programPath("haproxy"), "-db", "-f", filepath.Join(dir, name+".cfg"))
+	if err != nil {
+		return "", err
+	}
+	return address, p.Far.waitListening(ctx, process, address)
 }

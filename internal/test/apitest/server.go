@@ -178,9 +178,7 @@ func (s *Server) List(resource string) (found []*unstructured.Unstructured) {
 
 // Wrote counts what succeeded, such as "PUT secrets".
 func (s *Server) Wrote(what string) int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.writes[what]
+	return s.AllWrites()[what]
 }
 
 // AllWrites counts what succeeded, but for Leases.

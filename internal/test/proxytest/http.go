@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/http"
 	"syscall"
-	"time"
 
 	"github.com/causewayproject/causeway/internal/relay"
 )
@@ -82,9 +81,7 @@ func (p *HTTP) isAuthorized(req *http.Request) bool {
 }
 
 func (p *HTTP) connectTarget(ctx context.Context, conn net.Conn, br *bufio.Reader, target string) {
-	dialCtx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	far, err := dialOrDefault(p.Dial)(dialCtx, "tcp", target)
+	far, err := dialTarget(ctx, p.Dial, target)
 	if err != nil {
 		writeAnswer(conn, http.StatusBadGateway, "")
 		return

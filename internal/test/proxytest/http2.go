@@ -6,7 +6,6 @@ import (
 	"io"
 	"net/http"
 	"sync"
-	"time"
 
 	"github.com/causewayproject/causeway/internal/relay"
 )
@@ -24,9 +23,7 @@ func (p *HTTP) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "CONNECT only", http.StatusMethodNotAllowed)
 		return
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), 10*time.Second)
-	defer cancel()
-	far, err := dialOrDefault(p.Dial)(ctx, "tcp", r.Host)
+	far, err := dialTarget(r.Context(), p.Dial, r.Host)
 	if err != nil {
 		http.Error(w, "no way there", http.StatusBadGateway)
 		return

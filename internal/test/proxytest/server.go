@@ -7,6 +7,7 @@ import (
 	"context"
 	"net"
 	"sync"
+	"time"
 )
 
 // Server runs a function for each connection of a listener.
@@ -51,9 +52,12 @@ func (s *Server) Close() {
 // dialFunc is the type of net.Dialer.DialContext.
 type dialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
 
-func dialOrDefault(dial dialFunc) dialFunc {
+// dialTarget dials with dial; if it is nil, with a net.Dialer.
+func dialTarget(ctx context.Context, dial dialFunc, target string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
 	if dial == nil {
-		return (&net.Dialer{}).DialContext
+		dial = new(net.Dialer).DialContext
 	}
-	return dial
+	return dial(ctx, "tcp", target)
 }

@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/netip"
 	"strconv"
-	"time"
 
 	"github.com/causewayproject/causeway/internal/relay"
 )
@@ -40,9 +39,7 @@ func (p *SOCKS5) Handle(ctx context.Context, conn net.Conn) {
 	if p.Log != nil {
 		p.Log(Request{Target: target, Accepted: true})
 	}
-	dialCtx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	far, err := dialOrDefault(p.Dial)(dialCtx, "tcp", target)
+	far, err := dialTarget(ctx, p.Dial, target)
 	if _, werr := conn.Write([]byte{5, replyFor(err), 0, 1, 0, 0, 0, 0, 0, 0}); err != nil {
 		return
 	} else if werr != nil {

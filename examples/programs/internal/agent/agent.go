@@ -14,7 +14,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -25,6 +24,7 @@ import (
 	"github.com/causewayproject/causeway/examples/programs/internal/follow"
 	"github.com/causewayproject/causeway/examples/programs/internal/logs"
 	"github.com/causewayproject/causeway/examples/programs/internal/metrics"
+	"github.com/causewayproject/causeway/internal/smallfile"
 	"github.com/causewayproject/causeway/tunnel"
 	"github.com/causewayproject/causeway/tunnel/prometheus"
 )
@@ -109,22 +109,6 @@ func (f *flags) add(set *pflag.FlagSet) {
 	cli.Exclude(set, "secret", "state")
 }
 
-// parse returns pflag.ErrHelp after it has written the help to stdout.
-func (f *flags) parse(set *pflag.FlagSet, args []string, stdout io.Writer) error {
-	f.add(set)
-	set.Usage = func() {}
-	err := cli.Parse(set, args)
-	if errors.Is(err, pflag.ErrHelp) {
-		if _, err := fmt.Fprint(stdout, help+set.FlagUsages()); err != nil {
-			return err
-		}
-	}
-	if err == nil && set.NArg() > 0 {
-		err = cli.Mistake("unexpected argument %q", set.Arg(0))
-	}
-	return err
-}
-
 // Run runs the agent until ctx ends. Its arguments and streams are those of a process.
 func Run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if slices.Equal(args, []string{"version"}) {
@@ -133,11 +117,15 @@ func Run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	var f flags
 	set := pflag.NewFlagSet("causeway-agent", pflag.ContinueOnError)
-	err := f.parse(set, args, stdout)
-	if errors.Is(err, pflag.ErrHelp) {
-		return nil
-	}
-	if err == nil {
+	f.add(set)
+	set.Usage = func() {}
+	err := cli.Parse(set, args)
+	switch {
+	case errors.Is(err, pflag.ErrHelp):
+		_, err = fmt.Fprint(stdout, help+set.FlagUsages())
+	case err == nil && set.NArg() > 0:
+		err = cli.Mistake("unexpected argument %q", set.Arg(0))
+	case err == nil:
 		err = f.run(ctx, stderr)
 	}
 	return cli.NameSources(set, err)
@@ -166,10 +154,8 @@ func (f *flags) run(ctx context.Context, stderr io.Writer) error {
 	case err != nil:
 		return fmt.Errorf("--status: %w", err)
 	}
-	following, stop := context.WithCancel(ctx)
-	var followed sync.WaitGroup
-	followed.Go(func() {
-		follow.Run(following, follow.Every, func() { // on SIGHUP, too, which must not end the agent
+	stop := cli.Go(ctx, func(ctx context.Context) {
+		follow.Run(ctx, follow.Every, func() { // on SIGHUP, too, which must not end the agent
 			if f.targets != nil {
 				f.targets.Check(log, "targets", "allow")
 			}
@@ -179,7 +165,6 @@ func (f *flags) run(ctx context.Context, stderr io.Writer) error {
 		"tunnel: config: field Servers of the Agent", "--server", "tunnel: config: field Replica of the Agent", "--replica",
 		"tunnel: config: field Allow", "--allow", "tunnel: config: field Aliases", "--alias")
 	stop()
-	followed.Wait()
 	return errors.Join(err, stopPage())
 }
 
@@ -349,4 +334,70 @@ func logDial(dials *logs.Sampler, took time.Duration, err error) {
 		cause = op
 	}
 	dials.Write(slog.LevelWarn, "dial failed", "", reason, "error", err, "cause", cause, "duration", took)
+}
+
+// readJoin returns the invitation with the token of --join-token in it.
+func (f *flags) readJoin() (tunnel.Invitation, error) {
+	token, err := smallfile.Read(f.joinToken, 1)
+	if err != nil {
+		return tunnel.Invitation{}, fmt.Errorf("--join-token: %w", err)
+	}
+	trimmed := strings.TrimSpace(string(token))
+	if trimmed == "" || strings.ContainsAny(trimmed, " \t\r\n") {
+		return tunnel.Invitation{}, errors.New("--join-token: the file has no token")
+	}
+	text := environmentLines()
+	if f.invitation != "" {
+		invitation, err := smallfile.Read(f.invitation, 1)
+		if err != nil {
+			return tunnel.Invitation{}, fmt.Errorf("--invitation: %w", err)
+		}
+		text = string(invitation)
+	}
+	variables, _ := readVariables(text) // ParseInvitation reads it again, and tells what is wrong
+	if variables["CAUSEWAY_TOKEN"] != "" {
+		return tunnel.Invitation{}, errors.New("there are two tokens, --join-token and the invitation's CAUSEWAY_TOKEN: remove one")
+	}
+	return tunnel.ParseInvitation(text + "\nCAUSEWAY_TOKEN=" + trimmed)
+}
+
+// openTargets gives the agent the targets of --allow. If they are in a file, it is returned.
+func openTargets(a *tunnel.Agent, allow []string) (*follow.File, error) {
+	switch {
+	case !slices.ContainsFunc(allow, func(v string) bool { return strings.HasPrefix(v, "file:") }):
+		a.Targets.Allow = allow
+		return nil, nil
+	case len(allow) > 1:
+		return nil, cli.Mistake("--allow: file:PATH has to be alone: the file has all patterns")
+	}
+	path := strings.TrimPrefix(allow[0], "file:")
+	targets := a.Targets // Run reads the Agent's
+	file, err := follow.Open(path, func(text []byte) (err error) {
+		if targets.Allow, err = readLines(text); err == nil {
+			err = a.SetTargets(targets)
+		}
+		if err != nil {
+			err = fmt.Errorf("%s: %w", path, err)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("--allow: %w", err)
+	}
+	a.Targets.Allow = targets.Allow
+	return file, nil
+}
+
+// readLines returns the patterns of a file, one a line. Empty lines and those that begin with
+// "#" are left out. A file without a pattern is an error.
+func readLines(text []byte) (patterns []string, err error) {
+	for line := range strings.Lines(string(text)) {
+		if line = strings.TrimSpace(line); line != "" && line[0] != '#' {
+			patterns = append(patterns, line)
+		}
+	}
+	if patterns == nil {
+		return nil, errors.New("there is no line with a pattern in it")
+	}
+	return patterns, nil
 }

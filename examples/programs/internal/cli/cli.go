@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"net/netip"
@@ -108,16 +109,14 @@ func Main(run func(ctx context.Context) (name string, err error)) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
 	name, err := run(ctx)
-	var (
-		mistake UsageError
-		status  Status
-	)
+	status, hasStatus := errors.AsType[Status](err)
+	_, isMistake := errors.AsType[UsageError](err)
 	switch {
 	case err == nil:
 		os.Exit(0)
-	case errors.As(err, &status):
+	case hasStatus:
 		os.Exit(int(status))
-	case errors.As(err, &mistake):
+	case isMistake:
 		fmt.Fprintf(os.Stderr, "%s: %s (see: %s --help)\n", name, errorText(err), name)
 		os.Exit(2)
 	case !errors.Is(err, ErrFailed):
@@ -223,15 +222,9 @@ func ServeHTTP(ctx context.Context, l net.Listener, h http.Handler) error {
 		ReadHeaderTimeout: 10 * time.Second, WriteTimeout: time.Minute, MaxHeaderBytes: 8 << 10,
 	}
 	server.SetKeepAlivesEnabled(false) // who asks again behind an answer that it does not read would keep its place
-	ended := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
-		defer close(ended)
-		server.Close()
-	})
+	defer context.AfterFunc(ctx, func() { server.Close() })()
 	err := server.Serve(newPlaceListener(l))
-	if !stop() {
-		<-ended
-	}
+	server.Close() // waits for the one above
 	if errors.Is(err, http.ErrServerClosed) {
 		return nil
 	}
@@ -261,4 +254,25 @@ func isLocalName(host string) bool {
 	}
 	name = strings.ToLower(strings.TrimSuffix(name, "."))
 	return name == "localhost" || strings.HasSuffix(name, ".localhost")
+}
+
+// cgroupLimits say how many bytes a container may use, by version 2 and 1 of cgroups.
+var cgroupLimits = []string{"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}
+
+// MemoryShare returns a quarter of the bytes that this process may use: those of GOMEMLIMIT,
+// or of its container, nine tenths of which become Go's limit. It is 0 if there is no limit.
+func MemoryShare() int64 {
+	limit := debug.SetMemoryLimit(-1)
+	for _, file := range cgroupLimits {
+		text, _ := os.ReadFile(file)
+		n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+		if err == nil && n < 1<<50 && limit == math.MaxInt64 { // version 1 has no "max"
+			debug.SetMemoryLimit(n / 10 * 9)
+			limit = n
+		}
+	}
+	if limit == math.MaxInt64 {
+		return 0
+	}
+	return limit / 4
 }

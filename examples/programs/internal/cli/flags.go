@@ -170,12 +170,7 @@ type choice struct {
 	choices []string
 }
 
-func (c choice) String() string {
-	if c.value == nil {
-		return ""
-	}
-	return *c.value
-}
+func (c choice) String() string { return *c.value }
 
 func (c choice) Set(text string) error {
 	if !slices.Contains(c.choices, text) {

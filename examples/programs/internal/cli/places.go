@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"sync"
 	"time"
 
 	"github.com/causewayproject/causeway/internal/admission"
@@ -81,6 +82,17 @@ func inTurn(h http.Handler) http.Handler {
 		h.ServeHTTP(w, r)
 	})
 	return http.TimeoutHandler(turned, answerTimeout, "too busy\n")
+}
+
+// Go runs f until stop is called, which ends its context and waits for its end.
+func Go(ctx context.Context, f func(context.Context)) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	running.Go(func() { f(ctx) })
+	return func() {
+		cancel()
+		running.Wait()
+	}
 }
 
 // StartPage serves h at address, a flag's value, until stop is called, whether or not ctx has

@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"crypto/tls"
 	"errors"
 	"io"
 	"log/slog"
@@ -103,24 +102,18 @@ func Require(cmd *cobra.Command, names ...string) error {
 func LoadCertificate(listener, cert, key string, log *slog.Logger) (c *webhook.Certificate, err error) {
 	c, err = webhook.LoadCertificate(cert, key, func(err error) {
 		if err != nil {
-			logCertificate(log, listener, nil, errors.Unwrap(err))
-		} else if pair, err := c.Get(nil); err == nil {
-			logCertificate(log, listener, pair, nil)
+			log.Warn("certificate: the one before stays", "for", listener, "error", errors.Unwrap(err))
+			return
+		}
+		switch now, err := c.Get(nil); {
+		case err != nil: // the files have changed again
+		case time.Now().After(now.Leaf.NotAfter):
+			log.Warn("certificate renewed, by one that has expired", "for", listener, "until", now.Leaf.NotAfter)
+		default:
+			log.Info("certificate renewed", "for", listener, "until", now.Leaf.NotAfter)
 		}
 	})
 	return c, errors.Unwrap(err)
-}
-
-// logCertificate logs what became of a listener's certificate when its files changed.
-func logCertificate(log *slog.Logger, listener string, now *tls.Certificate, err error) {
-	switch {
-	case err != nil:
-		log.Warn("certificate: the one before stays", "for", listener, "error", err)
-	case time.Now().After(now.Leaf.NotAfter):
-		log.Warn("certificate renewed, by one that has expired", "for", listener, "until", now.Leaf.NotAfter)
-	default:
-		log.Info("certificate renewed", "for", listener, "until", now.Leaf.NotAfter)
-	}
 }
 
 // ClusterFlags are the flags for the fields of a noproxy.Cluster, for
@@ -143,7 +136,7 @@ func Consumers() (names []string) {
 // names them.
 func Choice(cmd *cobra.Command, to *string, name, value, usage string, choices ...string) {
 	cmd.Flags().Var(cli.NewChoice(to, value, choices...), name, usage)
-	cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(choices, cobra.ShellCompDirectiveNoFileComp))
+	Complete(cmd, name, choices...)
 }
 
 // Complete lists values that a flag may have, for completion.

@@ -2,6 +2,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/causewayproject/causeway/examples/programs/internal/cli"
 	"github.com/causewayproject/causeway/examples/programs/internal/command"
+	"github.com/causewayproject/causeway/internal/printable"
 	"github.com/causewayproject/causeway/kubeconfig"
 	"github.com/causewayproject/causeway/kubeconfig/probe"
 )
@@ -120,18 +122,15 @@ func (o options) run(ctx context.Context, stdout io.Writer) (err error) {
 func diagnose(ctx context.Context, o options) diagnosis {
 	began := time.Now()
 	config, err := loadKubeconfig(o)
-	if err != nil {
-		return diagnosis{Context: o.context, Notes: []string{}, Report: unreadableReport(err, time.Since(began))}
-	}
 	about := []string{}
-	if o.cluster != "" {
+	if err == nil && o.cluster != "" {
 		var m *management
 		if m, err = newManagement(config, o.cluster); err == nil {
 			config, about, err = m.read(ctx)
 		}
-		if err != nil {
-			return diagnosis{Context: o.context, Notes: append([]string{}, about...), Report: unreadableReport(err, time.Since(began))}
-		}
+	}
+	if err != nil {
+		return diagnosis{Context: o.context, Notes: append([]string{}, about...), Report: unreadableReport(err, time.Since(began))}
 	}
 	d := diagnosis{Context: config.CurrentContext, Report: probe.Run(ctx, config)}
 	d.OK = d.Report.OK()
@@ -190,4 +189,82 @@ func unreadableReport(err error, took time.Duration) probe.Report {
 		Phase: probe.PhaseConfig, Took: took, Err: err, Advice: advice,
 		Cause: strings.Join(strings.Fields(err.Error()), " "),
 	}}}
+}
+
+// The statuses of doctor, as its help has them. They don't change their meaning; 2 is a mistake on
+// the command line, as everywhere.
+const (
+	statusFailed = 1 // the kubeconfig can't be used
+	statusTunnel = 5
+)
+
+var phaseStatuses = map[probe.Phase]int{
+	probe.PhaseDNS:       3,
+	probe.PhaseTCP:       3,
+	probe.PhaseProxyTLS:  3,
+	probe.PhaseProxyAuth: 4,
+	probe.PhaseConnect:   3,
+	probe.PhaseTLS:       6,
+	probe.PhaseAuth:      7,
+	probe.PhaseReady:     8,
+}
+
+// statusOf returns the status to exit with.
+func statusOf(r probe.Report) int {
+	failed := r.Failed()
+	switch {
+	case r.OK():
+		return 0
+	case failed == nil:
+		return statusFailed
+	case failed.Tunnel:
+		return statusTunnel
+	}
+	return cmp.Or(phaseStatuses[failed.Phase], statusFailed)
+}
+
+// writeTable writes a diagnosis for a person.
+func writeTable(w io.Writer, d diagnosis) error {
+	var b strings.Builder
+	writeRow := func(label, text string) {
+		fmt.Fprintf(&b, "%-8s %s\n", label, printable.Text(text, len(text)))
+	}
+	for _, row := range [][2]string{{"context", printable.Quote(d.Context)}, {"server", d.Report.Server}, {"route", d.Report.Route}} {
+		if row[1] != "" {
+			writeRow(row[0], row[1])
+		}
+	}
+	b.WriteString("\n")
+	for _, s := range d.Report.Steps {
+		mark, found := "ok", s.Detail
+		if s.Err != nil {
+			mark, found = "FAIL", s.Cause
+		}
+		writeRow("  "+mark, strings.TrimRight(fmt.Sprintf("%-10s  %8s  %s", s.Phase, formatDuration(s.Took), found), " "))
+	}
+	b.WriteString("\n")
+	if failed := d.Report.Failed(); failed != nil {
+		writeRow("cause", string(failed.Phase)+": "+failed.Cause)
+		if failed.Advice != "" {
+			writeRow("remedy", failed.Advice)
+		}
+	} else {
+		writeRow("good", strings.TrimSuffix("the API server is reached: "+d.Report.Version, ": "))
+	}
+	for _, note := range d.Notes {
+		writeRow("note", note)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func formatDuration(d time.Duration) string {
+	switch ms := float64(d) / float64(time.Millisecond); {
+	case ms < 10:
+		return fmt.Sprintf("%.1f ms", ms)
+	case ms < 1000:
+		return fmt.Sprintf("%.0f ms", ms)
+	default:
+		return fmt.Sprintf("%.1f s", ms/1000)
+	}
 }

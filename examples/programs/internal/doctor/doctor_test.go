@@ -376,7 +376,7 @@ func TestAuthProvider(t *testing.T) {
 			"idp-issuer-url": "https://issuer.test/" + expires, "client-id": "kubectl", "id-token": token(expires),
 		}}}
 		out, err := doctor(t, "--kubeconfig", c.file(t))
-		if text := strings.Join(strings.Fields(out), " "); !strings.Contains(text, want) || !errors.Is(err, cli.Status(statusForbidden)) {
+		if text := strings.Join(strings.Fields(out), " "); !strings.Contains(text, want) || !errors.Is(err, cli.Status(7)) {
 			t.Errorf("got %v\n%s\nwant %q", err, out, want)
 		}
 	}

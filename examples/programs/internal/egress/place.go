@@ -49,14 +49,6 @@ type staticPod struct {
 	started string // when the process that served last has started
 }
 
-func newStaticPod(ctx context.Context, f *placeFlags, c *cluster) (p *staticPod, err error) {
-	p = &staticPod{placeFlags: f, cluster: c}
-	if p.started, err = p.startTime(ctx); err != nil && !f.force { // with it, whatever serves later has been restarted
-		return nil, fmt.Errorf("--kubeconfig: the API server's /metrics: %w; if kube-apiserver is down, --force goes back to the phase before", err)
-	}
-	return p, nil
-}
-
 func (p *staticPod) read(context.Context) ([]byte, error) { return os.ReadFile(p.manifest) }
 
 func (p *staticPod) former() string { return "the manifest of the phase before is in " + p.state }

@@ -11,7 +11,6 @@ import (
 	"io/fs"
 	"log/slog"
 	"net"
-	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -110,19 +109,11 @@ func (r *relay) run(ctx context.Context, dir, health string) error {
 	counted := &prometheus.Gateway{Status: g.Status}
 	g.Hooks = counted.Hooks(g.Hooks)
 	r.log.Info("listening", "socket", socket, "gateway", r.gateway.String(), "cluster", r.cluster)
-	stop, err := cli.StartPage(ctx, r.log, "health", health, pages(counted)) // until the last connection has ended
+	stop, err := cli.StartPage(ctx, r.log, "health", health, metrics.Mux(metrics.Handler(nil, counted))) // until the last connection has ended
 	if err != nil {
 		return errors.Join(fmt.Errorf("--health: %w", err), l.Close())
 	}
 	return errors.Join(g.ServeConnect(ctx, l), stop())
-}
-
-// pages serves /healthz, which says that the process answers, and /metrics.
-func pages(counted *prometheus.Gateway) http.Handler {
-	mux := http.NewServeMux()
-	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
-	mux.Handle("GET /metrics", metrics.Handler(nil, counted))
-	return mux
 }
 
 // failed writes a line; kube-apiserver may fail a thousand times in a second.

@@ -88,8 +88,12 @@ func (f *placeFlags) newSwitch(ctx context.Context, to egress.Phase, out io.Writ
 		return nil, fmt.Errorf("--kubeconfig: %w", err)
 	}
 	if f.manifest != "" {
-		s.place, err = newStaticPod(ctx, f, s.cluster)
-		return s, err
+		p := &staticPod{placeFlags: f, cluster: s.cluster}
+		if p.started, err = p.startTime(ctx); err != nil && !f.force { // with it, whatever serves later has been restarted
+			return nil, fmt.Errorf("--kubeconfig: the API server's /metrics: %w; if kube-apiserver is down, --force goes back to the phase before", err)
+		}
+		s.place = p
+		return s, nil
 	}
 	management, err := newCluster(f.management, "")
 	if err != nil {

@@ -40,8 +40,7 @@ type program struct {
 	reviews *prometheus.HistogramVec
 	asked   *logs.Sampler
 
-	mu         sync.Mutex       // guards the field below
-	discovered *noproxy.Cluster // nil until it was looked for
+	discovered atomic.Pointer[noproxy.Cluster] // nil until it was looked for
 }
 
 // use takes the configuration up, and returns it as pods get it.
@@ -81,13 +80,11 @@ func (p *program) runWithDirectory(ctx context.Context) error {
 	if len(p.pods) == 0 || len(p.services) == 0 {
 		p.log.Warn("not in NO_PROXY: addresses of pods without --pods, and of Services without --services")
 	}
-	s, err := newServer(ctx, p, p.log)
+	s, err := newServer(ctx, p)
 	if err != nil {
 		return err
 	}
-	var following sync.WaitGroup
-	ctx, stop := context.WithCancel(ctx)
-	following.Go(func() {
+	stop := cli.Go(ctx, func(ctx context.Context) {
 		source.follow(ctx, c, func(c proxyconfig.Config, err error) {
 			if err == nil {
 				_, err = p.use(c, p.facts())
@@ -99,7 +96,6 @@ func (p *program) runWithDirectory(ctx context.Context) error {
 	})
 	err = s.run(ctx)
 	stop()
-	following.Wait()
 	return err
 }
 
@@ -123,7 +119,7 @@ func (p *program) runWithSecret(ctx context.Context) error {
 	client.QPS, client.Burst, client.WarningHandler = clientQPS, clientBurst, rest.NoWarnings{}
 	ctrllog.SetLogger(logr.FromSlogHandler(p.log.Handler()))
 	p.handler = webhook.New(nil, webhook.Options{Hooks: p.hooks(), HasSecret: func(namespace, _, key string) bool { return r.Has(namespace, key) }})
-	s, err := newServer(ctx, p, p.log)
+	s, err := newServer(ctx, p)
 	if err != nil {
 		return err
 	}
@@ -168,7 +164,7 @@ func (p *program) newManager(ctx context.Context, client *rest.Config, r *contro
 		return nil, err
 	}
 	if p.options.Exact {
-		p.discovered = &noproxy.Cluster{}
+		p.discovered.Store(&noproxy.Cluster{})
 		return mgr, nil
 	}
 	facts := &controllers.ClusterFacts{Changed: func(facts noproxy.Cluster, unknown []controllers.UnknownFact) {
@@ -194,9 +190,7 @@ func (p *program) takeFacts(facts noproxy.Cluster, unknown []controllers.Unknown
 	if set.ServiceDomain != "" {
 		facts.ServiceDomain = set.ServiceDomain
 	}
-	p.mu.Lock()
-	p.discovered = &facts
-	p.mu.Unlock()
+	p.discovered.Store(&facts)
 	list := func(l []string) string { return strings.Join(l, ",") }
 	p.log.Info("the cluster's own", "pods", list(facts.PodCIDRs), "services", list(facts.ServiceCIDRs), "domain", facts.ServiceDomain,
 		"nodes", list(facts.NodeCIDRs), "controlPlane", list(facts.ControlPlaneHosts), "more", list(facts.Extra))
@@ -209,9 +203,7 @@ func (p *program) takeFacts(facts noproxy.Cluster, unknown []controllers.Unknown
 
 // render is the reconciler's: what the pods' Secrets hold is what pods get.
 func (p *program) render(c proxyconfig.Config) (proxyconfig.Config, error) {
-	p.mu.Lock()
-	facts := p.discovered
-	p.mu.Unlock()
+	facts := p.discovered.Load()
 	if facts == nil { // Refresh comes when they are known
 		return c, controllers.ErrNotYet
 	}

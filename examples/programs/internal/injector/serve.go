@@ -25,24 +25,21 @@ import (
 
 // A server is the webhook and its health page, which lives from newServer until run returns.
 type server struct {
-	log      *slog.Logger
-	reviews  webhook.Server
+	*program
+	webhook  webhook.Server
 	l        net.Listener
 	stopPage func() error
 	draining atomic.Bool
-	used     *atomic.Bool // false until there is a configuration
-	metrics  http.Handler
-	delay    time.Duration
 }
 
-func newServer(ctx context.Context, f *program, log *slog.Logger) (*server, error) {
-	certificate, err := command.LoadCertificate("listen", f.cert, f.key, log)
+func newServer(ctx context.Context, p *program) (*server, error) {
+	certificate, err := command.LoadCertificate("listen", p.cert, p.key, p.log)
 	if err != nil {
 		return nil, fmt.Errorf("--cert and --key: %w", err)
 	}
 	config := &tls.Config{GetCertificate: certificate.Get, MinVersion: tls.VersionTLS12}
-	if f.clientCA != "" {
-		text, err := os.ReadFile(f.clientCA)
+	if p.clientCA != "" {
+		text, err := os.ReadFile(p.clientCA)
 		if err != nil {
 			return nil, fmt.Errorf("--client-ca: %w", err)
 		}
@@ -51,14 +48,14 @@ func newServer(ctx context.Context, f *program, log *slog.Logger) (*server, erro
 			return nil, errors.New("--client-ca: there is no certificate in it")
 		}
 	}
-	s := &server{log: log, used: &f.used, delay: f.delay,
-		metrics: management.MetricsHandler(f.reviews, metrics.Certificates{"listen": certificate.Get})}
-	s.reviews = webhook.Server{Handler: f.handler, TLS: config, Grace: f.drain, ErrorLog: stdlog.New(httpErrors{f.asked}, "", 0),
-		Refused: func(status int, err error) { f.hooks().Reviewed(webhook.Review{Status: status, Err: err}) }}
-	if s.l, err = new(net.ListenConfig).Listen(ctx, "tcp", f.listen); err != nil {
+	s := &server{program: p}
+	s.webhook = webhook.Server{Handler: p.handler, TLS: config, Grace: p.drain, ErrorLog: stdlog.New(httpErrors{p.asked}, "", 0),
+		Refused: func(status int, err error) { p.hooks().Reviewed(webhook.Review{Status: status, Err: err}) }}
+	if s.l, err = new(net.ListenConfig).Listen(ctx, "tcp", p.listen); err != nil {
 		return nil, fmt.Errorf("--listen: %w", err)
 	}
-	if s.stopPage, err = cli.StartPage(ctx, log, "health", f.health, s.pages()); err != nil {
+	pages := s.pages(management.MetricsHandler(p.reviews, metrics.Certificates{"listen": certificate.Get}))
+	if s.stopPage, err = cli.StartPage(ctx, p.log, "health", p.health, pages); err != nil {
 		s.l.Close()
 		return nil, fmt.Errorf("--health: %w", err)
 	}
@@ -81,7 +78,7 @@ func (s *server) run(ctx context.Context) error {
 	defer stop()
 	served := make(chan error, 1)
 	go func() {
-		err := s.reviews.Serve(serving, s.l)
+		err := s.webhook.Serve(serving, s.l)
 		if serving.Err() == nil {
 			fail(err)
 			err = nil
@@ -91,7 +88,7 @@ func (s *server) run(ctx context.Context) error {
 	s.log.Info("listening", "for", "reviews", "address", s.l.Addr().String())
 	<-ctx.Done()
 	s.draining.Store(true)
-	s.log.Info("draining", "delay", s.delay, "grace", s.reviews.Grace)
+	s.log.Info("draining", "delay", s.delay, "grace", s.drain)
 	cause := context.Cause(ctx)
 	if errors.Is(cause, context.Canceled) {
 		cause = nil
@@ -104,10 +101,8 @@ func (s *server) run(ctx context.Context) error {
 	return errors.Join(cause, s.stopPage())
 }
 
-func (s *server) pages() http.Handler {
-	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", s.metrics)
-	mux.HandleFunc("/healthz", func(http.ResponseWriter, *http.Request) {})
+func (s *server) pages(own http.Handler) http.Handler {
+	mux := metrics.Mux(own)
 	mux.HandleFunc("/readyz", func(w http.ResponseWriter, _ *http.Request) {
 		switch {
 		case s.draining.Load():

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+
+	"github.com/causewayproject/causeway/examples/programs/internal/cli"
 )
 
 const (
@@ -96,15 +98,7 @@ func sharing(source string) string {
 func (s *Sampler) mayWrite(now time.Time) bool { return s.Lines == nil || s.Lines.AllowN(now, 1) }
 
 // Start has the sums written until stop is called, which writes the last ones.
-func (s *Sampler) Start() (stop func()) {
-	ctx, cancel := context.WithCancel(context.Background())
-	var running sync.WaitGroup
-	running.Go(func() { s.run(ctx) })
-	return func() {
-		cancel()
-		running.Wait()
-	}
-}
+func (s *Sampler) Start() (stop func()) { return cli.Go(context.Background(), s.run) }
 
 func (s *Sampler) run(ctx context.Context) {
 	t := time.NewTicker(time.Second)
@@ -121,24 +115,20 @@ func (s *Sampler) run(ctx context.Context) {
 	}
 }
 
-type sum struct {
-	kind
-	count
-}
-
 // sumUp writes the sums of the kinds that began before a time.
 func (s *Sampler) sumUp(before, now time.Time) {
 	sums, rest := s.takeSums(before, now)
-	for _, m := range sums {
-		s.Log.Log(context.Background(), m.level, "more of the same", "event", m.event, "source", m.source, "reason", m.reason,
-			"count", m.left, "since", m.since.UTC().Truncate(time.Millisecond))
+	for k, c := range sums {
+		s.Log.Log(context.Background(), c.level, "more of the same", "event", k.event, "source", k.source, "reason", k.reason,
+			"count", c.left, "since", c.since.UTC().Truncate(time.Millisecond))
 	}
 	if rest > 0 {
 		s.Log.Warn("more events than lines", "count", rest)
 	}
 }
 
-func (s *Sampler) takeSums(before, now time.Time) (sums []sum, rest int) {
+func (s *Sampler) takeSums(before, now time.Time) (sums map[kind]*count, rest int) {
+	sums = map[kind]*count{}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.rest > 0 && !s.told.After(before) && s.mayWrite(now) {
@@ -149,7 +139,7 @@ func (s *Sampler) takeSums(before, now time.Time) (sums []sum, rest int) {
 		case c.since.After(before):
 			continue
 		case c.left > 0 && s.mayWrite(now):
-			sums = append(sums, sum{k, *c})
+			sums[k] = c
 		default:
 			s.rest += c.left
 		}

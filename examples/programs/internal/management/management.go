@@ -110,9 +110,9 @@ func (p Program) Run(ctx context.Context, log *slog.Logger) error {
 	return errors.Join(p.runManager(ctx, log, rest.AddUserAgent(c, p.Name), h), stop())
 }
 
-func (p Program) newManager(rest *rest.Config, logger logr.Logger, h *health) (manager.Manager, error) {
+func (p Program) newManager(rest *rest.Config, log *slog.Logger, h *health) (manager.Manager, error) {
 	mgr, err := manager.New(rest, manager.Options{
-		Logger: logger, Cache: controllers.CacheOptions(p.Namespaces...), WebhookServer: p.Webhook,
+		Logger: logr.FromSlogHandler(log.Handler()), Cache: controllers.CacheOptions(p.Namespaces...), WebhookServer: p.Webhook,
 		Metrics:          server.Options{BindAddress: "0"}, // they are on the page beside /healthz
 		LeaderElection:   p.LeaseNamespace != "",
 		LeaderElectionID: p.LeaseName, LeaderElectionNamespace: p.LeaseNamespace,
@@ -123,7 +123,11 @@ func (p Program) newManager(rest *rest.Config, logger logr.Logger, h *health) (m
 	if err != nil {
 		return nil, err
 	}
-	return mgr, mgr.Add(h)
+	leading := manager.RunnableFunc(func(context.Context) error {
+		log.Info("leading", "on", true)
+		return nil
+	})
+	return mgr, errors.Join(mgr.Add(h), mgr.Add(leading))
 }
 
 // runManager sets the manager up, and runs it.
@@ -132,7 +136,7 @@ func (p Program) runManager(ctx context.Context, log *slog.Logger, rest *rest.Co
 	for {
 		var err error
 		if mgr == nil { // making one asks the API server
-			mgr, err = p.newManager(rest, logr.FromSlogHandler(log.Handler()), h)
+			mgr, err = p.newManager(rest, log, h)
 		}
 		if err == nil {
 			err = checkClusters(mgr)
@@ -149,17 +153,6 @@ func (p Program) runManager(ctx context.Context, log *slog.Logger, rest *rest.Co
 	if err := p.Setup(ctx, mgr, controller.Options{MaxConcurrentReconciles: p.Workers}); err != nil {
 		return err
 	}
-	var leading sync.WaitGroup
-	defer leading.Wait()
-	ended := make(chan struct{})
-	defer close(ended)
-	leading.Go(func() {
-		select {
-		case <-mgr.Elected():
-			log.Info("leading", "on", true)
-		case <-ended:
-		}
-	})
 	return mgr.Start(ctx)
 }
 
@@ -174,10 +167,8 @@ func checkClusters(mgr manager.Manager) error {
 
 // servePage has /healthz, /readyz and /metrics at Health, until stop is called.
 func (p Program) servePage(ctx context.Context, log *slog.Logger, h *health) (stop func() error, err error) {
-	mux := http.NewServeMux()
-	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux := metrics.Mux(MetricsHandler(p.Metrics...))
 	mux.Handle("/readyz", h)
-	mux.Handle("GET /metrics", MetricsHandler(p.Metrics...))
 	if stop, err = cli.StartPage(ctx, log, "health", p.Health, mux); err != nil {
 		err = fmt.Errorf("--health: %w", err)
 	}

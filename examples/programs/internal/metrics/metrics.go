@@ -3,6 +3,7 @@ package metrics
 
 import (
 	"crypto/tls"
+	"fmt"
 	"net/http"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -20,6 +21,14 @@ func Handler(process prometheus.Gatherer, own ...prometheus.Collector) http.Hand
 		return promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
 	}
 	return promhttp.HandlerFor(prometheus.Gatherers{registry, process}, promhttp.HandlerOpts{})
+}
+
+// Mux returns a mux with /healthz, which says that the process answers, and /metrics.
+func Mux(metrics http.Handler) *http.ServeMux {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.Handle("GET /metrics", metrics)
+	return mux
 }
 
 var expiry = prometheus.NewDesc("causeway_certificate_expiry_timestamp_seconds",

@@ -90,7 +90,7 @@ func (p *program) newClusters(ctx context.Context, f *serveFlags) (*clusters, er
 	}
 	c := &clusters{log: p.log, changed: make(chan struct{}, 1), refused: make(chan error, 16)}
 	r := &controllers.TunnelReconciler{
-		Server: clusterServer{p.server, st}, Tickets: &p.tickets.Tickets, SetPayload: p.setClusterPayload, Records: f.state.secrets,
+		Server: clusterServer{p.server, st}, Tickets: &p.tickets.Tickets, SetPayload: st.setPayload, Records: f.state.secrets,
 		TicketLife: f.clusters.ticketLife, Servers: servers, Gateway: f.clusters.gateway, Environment: environment, Image: f.clusters.image,
 		Changed: c.changed, Refused: c.refused,
 	}
@@ -167,12 +167,4 @@ func (s clusterServer) EndCluster(ctx context.Context, cluster string, _ time.Du
 		return err
 	}
 	return s.state.deleteValue(ctx, clusterFile(cluster))
-}
-
-// setClusterPayload writes what is new.
-func (p *program) setClusterPayload(ctx context.Context, cluster string, payload tunnel.Payload) error {
-	if payload.Data == nil {
-		return p.state.Store.Delete(ctx, payloadRecord(cluster, payload))
-	}
-	return p.state.putChanged(ctx, payloadRecord(cluster, payload))
 }

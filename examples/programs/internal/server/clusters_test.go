@@ -220,14 +220,14 @@ func TestEndOfCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer server.Close()
-	p, clusters := &program{state: st}, clusterServer{server, st}
+	clusters := clusterServer{server, st}
 	before := len(api.List("secrets"))
 	if _, err := clusters.InviteAgents(t.Context(), cluster, 2, time.Hour); err != nil {
 		t.Fatal(err)
 	}
 	output(t, "", append([]string{"ticket", cluster, "--gateway", "http://gateway:3128", "--life", "8760h"}, flags...)...)
 	for _, data := range [][]byte{[]byte("key"), nil} {
-		if err := p.setClusterPayload(t.Context(), cluster, tunnel.Payload{Name: "authorized_keys", Data: data}); err != nil {
+		if err := st.setPayload(t.Context(), cluster, tunnel.Payload{Name: "authorized_keys", Data: data}); err != nil {
 			t.Fatal(err)
 		}
 	}

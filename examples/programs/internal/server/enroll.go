@@ -119,9 +119,13 @@ func (e *enrollment) run(ctx context.Context, cluster string, stdout io.Writer) 
 	if err := cmp.Or(checkServers("--server", e.servers), e.checkAgent()); err != nil {
 		return err
 	}
-	st, server, err := e.state.openServer(ctx)
+	st, err := e.state.open(ctx)
 	if err != nil {
 		return err
+	}
+	server, err := st.server(ctx) // it serves nothing, and need not be closed
+	if err != nil {
+		return fmt.Errorf("%s: %w", e.state, err)
 	}
 	if len(e.servers) == 0 {
 		if e.servers, err = advertisedServers(ctx, st); err != nil {
@@ -194,9 +198,8 @@ func (e *enrollment) checkAgent() (err error) {
 
 // An agent that has not enrolled can be revoked, too: a Store may have forgotten it.
 func revokeCommand() *cobra.Command {
-	var flags *stateFlags
 	var all bool
-	cmd := &cobra.Command{
+	cmd := stateCommand(&cobra.Command{
 		Use:   "revoke CLUSTER AGENT",
 		Short: "end an agent of CLUSTER, or all, for good",
 		Long: `Ends AGENT of CLUSTER, for good. The server's log, its page and /status have the names.
@@ -221,45 +224,37 @@ wait until each server has logged that.`,
 			}
 			return command.Args(cmd, args)
 		},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			st, server, err := flags.openServer(cmd.Context())
-			if err != nil {
-				return err
-			}
-			id := tunnel.Identity{Cluster: args[0]}
-			done := fmt.Sprintf("all agents of cluster %q that have enrolled until now are revoked, and its invitations and tickets\n", id.Cluster)
-			if len(args) == 1 { // whatever CAUSEWAY_REVOKE_ALL says
-				err = server.RevokeCluster(cmd.Context(), id.Cluster)
-			} else {
-				id.Agent = args[1]
-				done = fmt.Sprintf("agent %q of cluster %q is revoked, whether or not it ever connected: /status of the server lists those that are connected\n", id.Agent, id.Cluster)
-				err = server.Revoke(cmd.Context(), id)
-			}
-			if err != nil {
-				return err
-			}
-			warnUnknown(cmd.Context(), st, id.Cluster, id.Agent, cmd.ErrOrStderr())
-			warnJoins(cmd.Context(), st, id.Cluster, cmd.ErrOrStderr())
-			_, err = io.WriteString(cmd.OutOrStdout(), done)
+	}, func(cmd *cobra.Command, f *stateFlags, st *state, args []string) error {
+		server, err := st.server(cmd.Context())
+		if err != nil {
+			return fmt.Errorf("%s: %w", f, err)
+		}
+		id := tunnel.Identity{Cluster: args[0]}
+		done := fmt.Sprintf("all agents of cluster %q that have enrolled until now are revoked, and its invitations and tickets\n", id.Cluster)
+		if len(args) == 1 { // whatever CAUSEWAY_REVOKE_ALL says
+			err = server.RevokeCluster(cmd.Context(), id.Cluster)
+		} else {
+			id.Agent = args[1]
+			done = fmt.Sprintf("agent %q of cluster %q is revoked, whether or not it ever connected: /status of the server lists those that are connected\n", id.Agent, id.Cluster)
+			err = server.Revoke(cmd.Context(), id)
+		}
+		if err != nil {
 			return err
-		},
-	}
-	flags = addStateFlags(cmd.Flags())
+		}
+		warnUnknown(cmd.Context(), st, id.Cluster, id.Agent, cmd.ErrOrStderr())
+		if _, err := readJoin(cmd.Context(), st, id.Cluster); !errors.Is(err, fs.ErrNotExist) {
+			fmt.Fprintf(cmd.ErrOrStderr(), "warning: a token of a ServiceAccount lets agents of cluster %q join again, revoked or not. To keep them out: causeway join remove %[1]s, wait until each server has logged that, then revoke\n", id.Cluster)
+		}
+		_, err = io.WriteString(cmd.OutOrStdout(), done)
+		return err
+	})
 	cmd.Flags().BoolVar(&all, "all", false, "end all agents, invitations and tickets of CLUSTER that there are until now")
 	return cmd
 }
 
-// warnJoins says that a revocation does not last while the cluster is registered.
-func warnJoins(ctx context.Context, st *state, cluster string, stderr io.Writer) {
-	if _, err := readJoin(ctx, st, cluster); !errors.Is(err, fs.ErrNotExist) {
-		fmt.Fprintf(stderr, "warning: a token of a ServiceAccount lets agents of cluster %q join again, revoked or not. To keep them out: causeway join remove %[1]s, wait until each server has logged that, then revoke\n", cluster)
-	}
-}
-
 func payloadCommand() *cobra.Command {
-	var flags *stateFlags
 	var force bool
-	cmd := &cobra.Command{
+	cmd := stateCommand(&cobra.Command{
 		Use:                   "payload CLUSTER NAME <FILE",
 		DisableFlagsInUseLine: true, // they would stand behind <FILE
 		Short:                 "hand the agents of CLUSTER data, such as SSH keys",
@@ -267,33 +262,27 @@ func payloadCommand() *cobra.Command {
 agent that connects later. Without data, which wants --force, they lose what they had of NAME.`,
 		Example: "  causeway payload default/prod authorized_keys <id_ed25519.pub",
 		Args:    command.Args,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			data, err := io.ReadAll(io.LimitReader(cmd.InOrStdin(), maxPayload+1))
-			if err != nil {
-				return err
-			}
-			switch {
-			case len(data) > maxPayload:
-				return fmt.Errorf("standard input has more than %d bytes", maxPayload)
-			case len(data) == 0 && !force:
-				return fmt.Errorf("standard input is empty: the agents of cluster %q would lose what they have of %q; --force takes it away", args[0], args[1])
-			}
-			st, err := flags.open(cmd.Context())
-			if err != nil {
-				return err
-			}
-			warnUnknown(cmd.Context(), st, args[0], "", cmd.ErrOrStderr())
-			if args[1] != "authorized_keys" {
-				fmt.Fprintf(cmd.ErrOrStderr(), "warning: causeway-agent takes only a payload named authorized_keys, and refuses %q\n", args[1])
-			}
-			if err := st.setPayload(cmd.Context(), args[0], tunnel.Payload{Name: args[1], Data: data}); err != nil {
-				return err
-			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "the agents of cluster %q get %q, %d bytes; the server's log says who took it\n", args[0], args[1], len(data))
+	}, func(cmd *cobra.Command, _ *stateFlags, st *state, args []string) error {
+		data, err := io.ReadAll(io.LimitReader(cmd.InOrStdin(), maxPayload+1))
+		if err != nil {
 			return err
-		},
-	}
-	flags = addStateFlags(cmd.Flags())
+		}
+		switch {
+		case len(data) > maxPayload:
+			return fmt.Errorf("standard input has more than %d bytes", maxPayload)
+		case len(data) == 0 && !force:
+			return fmt.Errorf("standard input is empty: the agents of cluster %q would lose what they have of %q; --force takes it away", args[0], args[1])
+		}
+		warnUnknown(cmd.Context(), st, args[0], "", cmd.ErrOrStderr())
+		if args[1] != "authorized_keys" {
+			fmt.Fprintf(cmd.ErrOrStderr(), "warning: causeway-agent takes only a payload named authorized_keys, and refuses %q\n", args[1])
+		}
+		if err := st.setPayload(cmd.Context(), args[0], tunnel.Payload{Name: args[1], Data: data}); err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "the agents of cluster %q get %q, %d bytes; the server's log says who took it\n", args[0], args[1], len(data))
+		return err
+	})
 	cmd.Flags().BoolVar(&force, "force", false, "take away what the agents have of NAME, if standard input is empty")
 	return cmd
 }

@@ -37,6 +37,7 @@ func newEvents(log *slog.Logger) *events {
 		strangers: logs.Sampler{Log: log, Lines: rate.NewLimiter(rate.Every(time.Minute/100), 8)},
 		known:     logs.Sampler{Log: log, Lines: rate.NewLimiter(10, 100)},
 		sessions:  logs.Sampler{Log: log, PerKind: 20},
+		refusals:  doorRefusals{last: map[string]tunnel.Refusals{}},
 	}
 }
 

@@ -205,7 +205,7 @@ func TestJoinAudience(t *testing.T) {
 		}
 	}
 	for _, step := range []string{"add", "switch", "drop"} {
-		if err := st.secrets.rotate(t.Context(), rotateSteps[step]); err != nil {
+		if err := st.secrets.rotate(t.Context(), step, true, io.Discard); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -229,11 +229,11 @@ func TestJoinState(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, cluster := range []string{"default/a", "default/b"} {
-				if err := st.replace(ctx, joinFile(cluster), []byte(`{"cluster":"`+cluster+`"}`)); err != nil {
+				if err := st.Put(ctx, valueRecord(joinFile(cluster), []byte(`{"cluster":"`+cluster+`"}`))); err != nil {
 					t.Fatal(err)
 				}
 			}
-			if err := st.replace(ctx, serversFile, []byte("x")); err != nil {
+			if err := st.Put(ctx, valueRecord(serversFile, []byte("x"))); err != nil {
 				t.Fatal(err)
 			}
 			if records, err := readJoins(ctx, st); len(records) != 2 || err != nil {
@@ -242,7 +242,7 @@ func TestJoinState(t *testing.T) {
 			if err := st.Store.Delete(ctx, tunnel.Record{Kind: tunnel.KindValue, Name: joinFile("default/a")}); err != nil {
 				t.Error(err)
 			}
-			if err := st.replace(ctx, joinFile("default/broken"), []byte("{")); err != nil {
+			if err := st.Put(ctx, valueRecord(joinFile("default/broken"), []byte("{"))); err != nil {
 				t.Fatal(err)
 			}
 			if records, err := readJoins(ctx, st); len(records) != 1 || records[0].Cluster != "default/b" || err == nil {

@@ -36,17 +36,9 @@ const (
 	certificateTime = 7 * 24 * time.Hour
 )
 
-// rotateSteps are the steps of a rollover, see tunnel.Authority, once checkStep allows them.
-var rotateSteps = map[string]func(data map[string][]byte) error{
-	"add":    addAuthority,
-	"switch": switchAuthority,
-	"drop":   dropAuthority,
-}
-
 func rotateCommand() *cobra.Command {
-	var flags *stateFlags
 	var force, tickets bool
-	cmd := &cobra.Command{
+	cmd := stateCommand(&cobra.Command{
 		Use:   "rotate add|switch|drop",
 		Short: "replace the authority, or the key of --tickets, in three steps",
 		Long: `Replaces the authority of the servers, in three steps: add has agents trust a new one. When
@@ -60,31 +52,21 @@ until drop, which lists the clients that have used one, and drops nothing while 
   causeway rotate drop --tickets --secrets tunnel-server/tunnel`,
 		ValidArgs: []string{"add", "switch", "drop"},
 		Args:      command.Args,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			take := rotateSteps[args[0]]
-			if take == nil {
+		PreRunE: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case !slices.Contains(cmd.ValidArgs, args[0]):
 				return cli.Mistake("unknown step %q: want add, switch or drop", args[0])
+			case tickets:
+				return nil
 			}
-			if tickets {
-				st, err := flags.open(cmd.Context())
-				if err != nil {
-					return err
-				}
-				return rotateTickets(cmd.Context(), st, args[0], force, cmd.OutOrStdout())
-			}
-			step := func(data map[string][]byte) error {
-				if err := checkStep(args[0], data, time.Now(), force); err != nil {
-					return err
-				}
-				return take(data)
-			}
-			if err := command.Require(cmd, "secrets"); err != nil {
-				return err
-			}
-			return flags.rotate(cmd.Context(), step, cmd.OutOrStdout())
+			return command.Require(cmd, "secrets")
 		},
-	}
-	flags = addStateFlags(cmd.Flags())
+	}, func(cmd *cobra.Command, _ *stateFlags, st *state, args []string) error {
+		if tickets {
+			return rotateTickets(cmd.Context(), st, args[0], force, cmd.OutOrStdout())
+		}
+		return st.secrets.rotate(cmd.Context(), args[0], force, cmd.OutOrStdout())
+	})
 	cmd.Flags().BoolVar(&tickets, "tickets", false, "replace the key that signs tickets instead of the authority")
 	cmd.Flags().BoolVar(&force, "force", false, "take the step too early: agents that have not connected, or renewed, since the last one need a new invitation then, clients of the former key new tickets")
 	return cmd
@@ -127,64 +109,51 @@ func checkOrder(step, what string, added, switched, force bool) error {
 	return nil
 }
 
-// rotate takes one step, and prints which authority signs then.
-func (f *stateFlags) rotate(ctx context.Context, step func(map[string][]byte) error, stdout io.Writer) error {
-	st, err := f.open(ctx)
+// rotate takes one step, if checkStep allows it, and prints which authority signs then. It applies
+// the step to the version of the Secret that it has read: of two at the same time, one fails.
+func (s *secretState) rotate(ctx context.Context, step string, force bool, stdout io.Writer) error {
+	secrets := s.client.CoreV1().Secrets(s.namespace)
+	secret, err := secrets.Get(ctx, s.authority.Name, metav1.GetOptions{})
+	if err == nil {
+		err = checkStep(step, secret.Data, time.Now(), force)
+	}
+	if err == nil {
+		err = takeStep(step, secret.Data)
+	}
+	if err == nil {
+		secret.Data[stepTime] = []byte(time.Now().UTC().Format(time.RFC3339))
+		_, err = secrets.Update(ctx, secret, metav1.UpdateOptions{})
+	}
 	if err != nil {
 		return err
 	}
-	if err := st.secrets.rotate(ctx, step); err != nil {
-		return err
-	}
-	a, err := st.secrets.authority.Load(ctx)
+	a, err := s.authority.Load(ctx)
 	if err == nil {
 		_, err = fmt.Fprintf(stdout, "%s signs, %d more trusted\n", a.Pin(), len(a.Trusted))
 	}
 	return err
 }
 
-// rotate applies a step to the version of the Secret that it has read. Of two at the
-// same time, one fails.
-func (s *secretState) rotate(ctx context.Context, step func(map[string][]byte) error) error {
-	secrets := s.client.CoreV1().Secrets(s.namespace)
-	secret, err := secrets.Get(ctx, s.authority.Name, metav1.GetOptions{})
-	if err == nil {
-		err = step(secret.Data)
+// takeStep takes a step of a rollover, see tunnel.Authority, in the data of the Secret.
+func takeStep(step string, data map[string][]byte) error {
+	switch step {
+	case "add": // agents and servers trust the next authority
+		a, err := tunnel.NewAuthority()
+		if err != nil {
+			return err
+		}
+		if data[nextCert], data[nextKey], err = a.PEM(); err != nil {
+			return err
+		}
+		data[tunnelkube.DataTrusted] = data[nextCert]
+		return nil
+	case "switch": // the next authority signs
+		data[tunnelkube.DataTrusted] = data[corev1.TLSCertKey]
+		data[corev1.TLSCertKey], data[corev1.TLSPrivateKeyKey] = data[nextCert], data[nextKey]
+	case "drop": // they trust only the authority that signs, whether or not it is the new one
+		delete(data, tunnelkube.DataTrusted)
 	}
-	if err == nil {
-		secret.Data[stepTime] = []byte(time.Now().UTC().Format(time.RFC3339))
-		_, err = secrets.Update(ctx, secret, metav1.UpdateOptions{})
-	}
-	return err
-}
-
-// addAuthority makes agents and servers trust the next authority.
-func addAuthority(data map[string][]byte) error {
-	a, err := tunnel.NewAuthority()
-	if err != nil {
-		return err
-	}
-	if data[nextCert], data[nextKey], err = a.PEM(); err != nil {
-		return err
-	}
-	data[tunnelkube.DataTrusted] = data[nextCert]
-	return nil
-}
-
-// switchAuthority makes the next authority sign.
-func switchAuthority(data map[string][]byte) error {
-	data[tunnelkube.DataTrusted] = slices.Clone(data[corev1.TLSCertKey])
-	data[corev1.TLSCertKey], data[corev1.TLSPrivateKeyKey] = data[nextCert], data[nextKey]
 	delete(data, nextCert)
 	delete(data, nextKey)
-	return nil
-}
-
-// dropAuthority makes agents and servers trust only the authority that signs, whether
-// or not it is the new one.
-func dropAuthority(data map[string][]byte) error {
-	for _, key := range []string{tunnelkube.DataTrusted, nextCert, nextKey} {
-		delete(data, key)
-	}
 	return nil
 }

@@ -123,11 +123,11 @@ func testValues(t *testing.T, writer, reader *state) {
 		})
 	}
 	reads("first")
-	if err := writer.replace(ctx, gatewayFile, []byte("third")); err != nil {
+	if err := writer.Put(ctx, valueRecord(gatewayFile, []byte("third"))); err != nil {
 		t.Fatal(err)
 	}
 	reads("third")
-	if err := saveServers(ctx, writer, []string{"a:1", "b:2"}); err != nil { // replaces nothing
+	if err := writer.putChanged(ctx, valueRecord(serversFile, []byte("a:1\nb:2\n"))); err != nil { // replaces nothing
 		t.Fatal(err)
 	}
 	wait(t, "the servers", func() bool {

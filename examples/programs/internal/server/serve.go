@@ -1,3 +1,5 @@
+// Package server is the tunnel's end beside the controllers, and the commands that work
+// on its state.
 package server
 
 import (
@@ -88,6 +90,13 @@ const serverExample = `  causeway server --state /var/lib/tunnel-server --listen
   causeway server --secrets tunnel-server/tunnel --connect :3128 --door-token-audience tunnel.example.com
   token=$(kubectl create token annie --audience tunnel.example.com)
   HTTPS_PROXY=http://default%2Fprod:$token@127.0.0.1:3128 kubectl --kubeconfig admin.conf --server https://kubernetes.default.svc get nodes`
+
+// Commands returns the server, and what works on its state.
+func Commands() []*cobra.Command {
+	return []*cobra.Command{
+		serverCommand(), enrollCommand(), joinCommand(), revokeCommand(), payloadCommand(), ticketCommand(), kubeconfigCommand(), rotateCommand(),
+	}
+}
 
 func serverCommand() *cobra.Command {
 	f := new(serveFlags)
@@ -226,7 +235,7 @@ func (f *serveFlags) run(ctx context.Context, stderr io.Writer) error {
 func (f *serveFlags) openState(ctx context.Context, st *state) (*tunnel.Server, *tickets, error) {
 	server, err := st.server(ctx)
 	if err == nil && len(f.advertise) > 0 {
-		err = saveServers(ctx, st, f.advertise)
+		err = st.putChanged(ctx, valueRecord(serversFile, []byte(strings.Join(f.advertise, "\n")+"\n")))
 	}
 	if err == nil {
 		err = saveGateway(ctx, st, &f.doors)

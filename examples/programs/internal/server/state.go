@@ -22,6 +22,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/kubernetes"
@@ -183,11 +184,6 @@ func (s *state) readOrCreate(ctx context.Context, name string, newValue func() (
 	return data, err
 }
 
-// replace sets the value of a name.
-func (s *state) replace(ctx context.Context, name string, data []byte) error {
-	return s.Put(ctx, valueRecord(name, data))
-}
-
 // putJSON sets the value of a name to a struct, if it is another one.
 func (s *state) putJSON(ctx context.Context, name string, v any) error {
 	data, err := json.Marshal(v)
@@ -206,13 +202,13 @@ func valueRecord(name string, data []byte) tunnel.Record {
 	return tunnel.Record{Kind: tunnel.KindValue, Name: name, Data: data}
 }
 
+// setPayload writes what is new. Without data (nil, and not empty) the payload is removed.
 func (s *state) setPayload(ctx context.Context, cluster string, p tunnel.Payload) error {
-	return s.Put(ctx, payloadRecord(cluster, p))
-}
-
-// payloadRecord is what a Store keeps of a payload; an empty one is not nil.
-func payloadRecord(cluster string, p tunnel.Payload) tunnel.Record {
-	return tunnel.Record{Kind: tunnel.KindPayload, Name: cluster + "\n" + p.Name, Cluster: cluster, Data: append([]byte{}, p.Data...)}
+	r := tunnel.Record{Kind: tunnel.KindPayload, Name: cluster + "\n" + p.Name, Cluster: cluster, Data: p.Data}
+	if p.Data == nil {
+		return s.Store.Delete(ctx, r)
+	}
+	return s.putChanged(ctx, r)
 }
 
 // payloads returns those of a cluster in the order of their names.
@@ -237,17 +233,24 @@ type stateFlags struct{ dir, secrets, kubeconfig string }
 func addStateFlags(set *pflag.FlagSet) *stateFlags {
 	f := new(stateFlags)
 	set.StringVar(&f.dir, "state", "/var/lib/tunnel-server", "`directory` of the authority's key, tokens and revocations")
-	f.addSecrets(set)
+	set.StringVar(&f.secrets, "secrets", "", "`NAMESPACE/PREFIX` of Secrets that have it instead: what several servers share")
+	set.StringVar(&f.kubeconfig, "kubeconfig", "", "`file` that leads to the cluster with the --secrets; default: the pod's own")
 	cli.Exclude(set, "secrets", "state")
-	cli.Share(set, "state")
+	cli.Share(set, "state", "secrets", "kubeconfig")
 	return f
 }
 
-// addSecrets adds the flags of a state in Secrets.
-func (f *stateFlags) addSecrets(set *pflag.FlagSet) {
-	set.StringVar(&f.secrets, "secrets", "", "`NAMESPACE/PREFIX` of Secrets that have it instead: what several servers share")
-	set.StringVar(&f.kubeconfig, "kubeconfig", "", "`file` that leads to the cluster with the --secrets; default: the pod's own")
-	cli.Share(set, "secrets", "kubeconfig")
+// stateCommand returns a command with run, which works on a state that is there.
+func stateCommand(cmd *cobra.Command, run func(cmd *cobra.Command, f *stateFlags, st *state, args []string) error) *cobra.Command {
+	f := addStateFlags(cmd.Flags())
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		st, err := f.open(cmd.Context())
+		if err != nil {
+			return err
+		}
+		return run(cmd, f, st, args)
+	}
+	return cmd
 }
 
 // String names the flag that says where the state is.
@@ -309,20 +312,6 @@ func (f *stateFlags) client() (kubernetes.Interface, error) {
 	rest.AddUserAgent(config, "tunnel-server")
 	config.QPS, config.Burst = 100, 200 // agents enrol in crowds
 	return kubernetes.NewForConfig(config)
-}
-
-// openServer opens the state for a command. The Server serves nothing and need not be
-// closed.
-func (f *stateFlags) openServer(ctx context.Context) (*state, *tunnel.Server, error) {
-	st, err := f.open(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	server, err := st.server(ctx)
-	if err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", f, err)
-	}
-	return st, server, nil
 }
 
 // checkServers returns an error if agents or replicas could not dial an address. It
@@ -402,10 +391,6 @@ func hasEnrolled(ctx context.Context, st *state, cluster, agent string) bool {
 }
 
 func clusterFile(cluster string) string { return "cluster-" + hashName(cluster) }
-
-func saveServers(ctx context.Context, st *state, addresses []string) error {
-	return st.putChanged(ctx, valueRecord(serversFile, []byte(strings.Join(addresses, "\n")+"\n")))
-}
 
 // advertisedServers returns the addresses of --advertise, or nil.
 func advertisedServers(ctx context.Context, st *state) ([]string, error) {

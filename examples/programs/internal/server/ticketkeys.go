@@ -81,7 +81,7 @@ func readTicketKeys(ctx context.Context, st *state) (k ticketKeys, err error) {
 
 // replaceTicketKey has a key sign, and those before it, the newest first, be revoked.
 func replaceTicketKey(ctx context.Context, st *state, signs []byte, revoked ...[]byte) error {
-	return st.replace(ctx, ticketKeyFile, slices.Concat(signs, slices.Concat(revoked[:min(len(revoked), revokedKeys)]...)))
+	return st.Put(ctx, valueRecord(ticketKeyFile, slices.Concat(signs, slices.Concat(revoked[:min(len(revoked), revokedKeys)]...))))
 }
 
 // revokeTickets replaces all keys.
@@ -186,13 +186,6 @@ func (t *tickets) noteUse(id gateway.Identity) {
 		t.used = map[gateway.Identity]time.Time{}
 	}
 	t.used[id] = time.Now().UTC().Truncate(time.Hour)
-}
-
-// forgetUses forgets those that saveUses has not saved: they were of a key that was dropped.
-func (t *tickets) forgetUses() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.used = nil
 }
 
 // saveUses saves the uses since the last call, for all servers and for rotate drop. After drop there

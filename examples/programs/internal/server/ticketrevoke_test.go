@@ -78,12 +78,12 @@ func TestForgetRevoked(t *testing.T) {
 	}
 	for id, until := range map[string]time.Time{"old": time.Now().Add(-25 * time.Hour), "ended": time.Now().Add(-time.Hour), "valid": time.Now().Add(time.Hour)} {
 		value, _ := json.Marshal(revokedTicket{until})
-		if err := st.replace(t.Context(), revokedPrefix+id, value); err != nil {
+		if err := st.Put(t.Context(), valueRecord(revokedPrefix+id, value)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for id, value := range map[string]string{"empty": "", "other": "{}"} { // from a bad copy
-		if err := st.replace(t.Context(), revokedPrefix+id, []byte(value)); err != nil {
+		if err := st.Put(t.Context(), valueRecord(revokedPrefix+id, []byte(value))); err != nil {
 			t.Fatal(err)
 		}
 	}

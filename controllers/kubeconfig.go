@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -26,7 +27,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
-	"github.com/causewayproject/causeway/internal/group"
 	"github.com/causewayproject/causeway/internal/turns"
 	"github.com/causewayproject/causeway/kubeconfig"
 	"github.com/causewayproject/causeway/kubeconfig/probe"
@@ -98,7 +98,6 @@ func (r *KubeconfigReconciler) SetupWithManager(ctx context.Context, mgr manager
 		state:                &clusterStates{clusterMap[clusterState]{clusters: map[types.NamespacedName]*clusterState{}}},
 		events:               &eventLog{recorder: mgr.GetEventRecorderFor(kubeconfigController)},
 		slots:                turns.New[string](maxProbes, 0),
-		running:              group.New(context.Background()),
 	}
 	// At the start the many Clusters that are there don't delay the one that is made.
 	k.slots.NewestFirst = true
@@ -137,17 +136,31 @@ type kubeconfigRun struct {
 
 	infrastructure *infrastructure
 	slots          *turns.Queue[string] // of new probes, by namespace
-	running        *group.Group         // probes, and the search for kinds
+	running        sync.WaitGroup       // probes, and the search for kinds
+	runMu          sync.Mutex           // guards ended, and running's way from zero
+	ended          bool                 // nothing is started any more
 
 	// Set when the controller is started, before the first Reconcile.
 	ctx   context.Context
 	queue workqueue.TypedRateLimitingInterface[reconcile.Request]
 }
 
+// start runs f in a goroutine, unless the manager ends.
+func (k *kubeconfigRun) start(f func()) {
+	k.runMu.Lock()
+	defer k.runMu.Unlock()
+	if !k.ended {
+		k.running.Go(f)
+	}
+}
+
 // waitStopped keeps the manager from ending before what was started has ended.
 func (k *kubeconfigRun) waitStopped(ctx context.Context) error {
 	<-ctx.Done()
-	k.running.Drain(context.Background()) // what runs ends with the controller
+	k.runMu.Lock()
+	k.ended = true
+	k.runMu.Unlock()
+	k.running.Wait()
 	return nil
 }
 
@@ -209,7 +222,7 @@ func (k *kubeconfigRun) listSources() []source.Source {
 // noteStart keeps what the controller is started with, and starts what it needs.
 func (k *kubeconfigRun) noteStart(ctx context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 	k.ctx, k.queue = ctx, queue
-	k.running.Go(k.infrastructure.followKinds)
+	k.start(k.infrastructure.followKinds)
 	return nil
 }
 

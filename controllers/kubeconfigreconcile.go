@@ -202,7 +202,7 @@ func (k *kubeconfigRun) startProbes(cluster provider.Cluster, candidates []provi
 	key := types.NamespacedName{Namespace: cluster.Namespace, Name: cluster.Name}
 	for _, candidate := range candidates {
 		if k.state.startProbe(key, candidate.Key) {
-			k.running.Go(func() {
+			k.start(func() {
 				k.runProbe(cluster, key, candidate)
 				k.queue.Add(reconcile.Request{NamespacedName: key})
 			})

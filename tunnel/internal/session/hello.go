@@ -63,8 +63,7 @@ func RefuseStranger(ctx context.Context, c *carrier.Conn, why *wire.Message) {
 	if mux.Refuse(c, why.Encode()) != nil {
 		return
 	}
-	lingered := time.AfterFunc(LingerTimeout, func() { socket.Innermost(c).Close() })
-	defer lingered.Stop()
+	defer socket.CloseAfter(c, LingerTimeout)()
 	var b [512]byte
 	for {
 		if _, err := c.Read(b[:]); err != nil {

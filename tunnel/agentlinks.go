@@ -250,11 +250,11 @@ const maxServers = 100
 
 // serverNames returns the names in a WELCOME or SERVERS.
 func serverNames(m *wire.Message) (names []string) {
-	m.Each(wire.TagServer, func(b []byte) {
+	for b := range m.All(wire.TagServer) {
 		if wire.CheckReplica(string(b)) == nil && len(names) < maxServers {
 			names = append(names, string(b))
 		}
-	})
+	}
 	return names
 }
 

@@ -175,7 +175,7 @@ const maxCertificates = 32
 // known is returned from there: parsed it takes 3 KiB, and while there is a
 // connection, crypto/tls holds the authority's anyway.
 func parseCertificateFields(m *wire.Message, t wire.Tag, known []*x509.Certificate) ([]*x509.Certificate, error) {
-	all := m.All(t)
+	all := slices.Collect(m.All(t))
 	if len(all) > maxCertificates {
 		return nil, errors.New("too many certificates")
 	}

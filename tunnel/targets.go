@@ -81,23 +81,11 @@ func (t *Targets) compile() (*target.Policy, error) {
 	return policy, nil
 }
 
-var targetCodes = map[target.Reason]Code{
-	target.Failed:      CodeInternal,
-	target.Malformed:   CodeBadRequest,
-	target.Denied:      CodeDenied,
-	target.NotFound:    CodeNotFound,
-	target.Refused:     CodeRefused,
-	target.Reset:       CodeReset,
-	target.Unreachable: CodeUnreachable,
-	target.TimedOut:    CodeTimeout,
-	target.Canceled:    CodeCanceled,
-}
-
 // dialTarget dials what a server asks for.
 func dialTarget(ctx context.Context, policy *target.Policy, network, address string) (net.Conn, error) {
 	conn, err := policy.Dial(ctx, network, address)
 	if err != nil {
-		return nil, &Error{Op: "dial", Addr: printable.Text(address, printable.Most), Code: targetCodes[err.Reason], Err: err.Err}
+		return nil, &Error{Op: "dial", Addr: printable.Text(address, printable.Most), Code: Code(err.Reason), Err: err.Err}
 	}
 	return conn, nil
 }

@@ -83,24 +83,16 @@ func (q *Queue[K]) Leave() {
 		return
 	}
 	from := q.order[0]
-	q.order = q.order[1:]
 	queue := q.waiting[from]
-	next := 0
+	next := queue[0]
 	if q.NewestFirst {
-		next = len(queue) - 1
+		next = queue[len(queue)-1]
 	}
-	close(queue[next])
-	q.all--
-	if len(queue) == 1 {
-		delete(q.waiting, from)
-		return
+	close(next)
+	q.leaveLocked(from, next)
+	if len(queue) > 1 {
+		q.order = append(q.order[1:], from)
 	}
-	if next == 0 {
-		q.waiting[from] = queue[1:]
-	} else {
-		q.waiting[from] = queue[:next]
-	}
-	q.order = append(q.order, from)
 }
 
 // Waits reports whether a goroutine of the source is waiting.

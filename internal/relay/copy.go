@@ -35,9 +35,13 @@ const (
 )
 
 var (
-	smallBuffers = sync.Pool{New: func() any { return new([smallSize]byte) }}
-	largeBuffers = sync.Pool{New: func() any { return new([largeSize]byte) }}
+	smallBuffers = newPool(smallSize)
+	largeBuffers = newPool(largeSize)
 )
+
+func newPool(size int) *sync.Pool {
+	return &sync.Pool{New: func() any { return new(make([]byte, size)) }}
+}
 
 // copyBuffered waits with a small buffer, and uses a large one while reads fill the
 // small one: most connections are idle most of the time.
@@ -53,20 +57,16 @@ func copyBuffered(dst, src net.Conn) (n int64, err error) {
 // copyWhile copies with a small buffer until a read fills it, or with a big one until a
 // read would fit the small one. end says that src has ended or that a call has failed.
 func copyWhile(dst, src net.Conn, big bool) (n int64, end bool, err error) {
-	var buf []byte
+	buffers := smallBuffers
 	if big {
-		b := largeBuffers.Get().(*[largeSize]byte)
-		defer largeBuffers.Put(b)
-		buf = b[:]
-	} else {
-		b := smallBuffers.Get().(*[smallSize]byte)
-		defer smallBuffers.Put(b)
-		buf = b[:]
+		buffers = largeBuffers
 	}
+	buf := buffers.Get().(*[]byte)
+	defer buffers.Put(buf)
 	for {
-		got, rerr := src.Read(buf)
+		got, rerr := src.Read(*buf)
 		if got > 0 {
-			put, werr := dst.Write(buf[:got])
+			put, werr := dst.Write((*buf)[:got])
 			n += int64(put)
 			if werr == nil && put != got {
 				werr = io.ErrShortWrite

@@ -102,7 +102,12 @@ func (r *relay) abortBoth(err error) {
 
 // copyOneWay is one direction, its end included.
 func (r *relay) copyOneWay(dst, src net.Conn, early []byte, written func(), direction string) (n int64) {
-	n, err := writeEarly(dst, early)
+	var err error
+	if len(early) > 0 {
+		var wrote int
+		wrote, err = dst.Write(early)
+		n = int64(wrote)
+	}
 	early = nil // not to be kept for as long as the relay lasts
 	if written != nil {
 		written()
@@ -131,14 +136,6 @@ func (r *relay) copyOneWay(dst, src net.Conn, early []byte, written func(), dire
 		r.abortBoth(fmt.Errorf("relay: %s: %w", direction, err))
 	}
 	return n
-}
-
-func writeEarly(dst net.Conn, early []byte) (int64, error) {
-	if len(early) == 0 {
-		return 0, nil
-	}
-	n, err := dst.Write(early)
-	return int64(n), err
 }
 
 // CloseWrite calls conn's CloseWrite. Without one it returns errors.ErrUnsupported.

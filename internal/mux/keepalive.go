@@ -205,8 +205,7 @@ func (s *Session) handlePing(h header) {
 	defer s.mu.Unlock()
 	if h.flags&flagSYN != 0 {
 		if len(s.pongsToSend) == maxPongsQueued { // the peer asks faster than it reads answers
-			copy(s.pongsToSend, s.pongsToSend[1:])
-			s.pongsToSend = s.pongsToSend[:maxPongsQueued-1]
+			s.pongsToSend = slices.Delete(s.pongsToSend, 0, 1)
 		}
 		s.pongsToSend = append(s.pongsToSend, h.length)
 		s.wakeWriterLocked()

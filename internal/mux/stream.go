@@ -67,12 +67,14 @@ var (
 	_ io.WriterTo   = (*Stream)(nil)
 )
 
-func newStream(s *Session, id uint32) *Stream {
+// newStreamLocked returns a stream that the session knows by its id from now on.
+func newStreamLocked(s *Session, id uint32) *Stream {
 	st := &Stream{session: s, id: id, share: s.shares[0]}
 	st.share.streams++
 	st.readable.L = &s.mu
 	st.writable.L = &s.mu
 	st.window = flowControl{send: initialWindow, receive: initialWindow, size: initialWindow}
+	s.streams[id] = st
 	return st
 }
 

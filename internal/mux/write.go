@@ -46,9 +46,15 @@ func (st *Stream) writePart(p []byte) (int, error) {
 	s.mu.Unlock()
 	b.append(p[:n])
 	s.mu.Lock()
-	if err := st.commitFrameLocked(b); err != nil {
+	if err := st.writeErrorLocked(); err != nil { // it has ended meanwhile: the room is given back
+		s.putBuffer(b)
+		s.queuedBytes -= n
+		st.window.send += n
+		s.wakeRoomWaiterLocked()
 		return 0, st.opError("write", err)
 	}
+	st.pushFrameLocked(b)
+	s.queueDataLocked(st, n <= smallFrame)
 	return n, nil
 }
 
@@ -90,23 +96,6 @@ func (st *Stream) reserveRoomLocked(want int, whole bool) (int, error) {
 		}
 		st.writable.Wait()
 	}
-}
-
-// commitFrameLocked queues b, for which room was reserved. If the stream has ended
-// since, it gives the room back.
-func (st *Stream) commitFrameLocked(b *buffer) error {
-	s := st.session
-	n := b.w - headerSize
-	if err := st.writeErrorLocked(); err != nil {
-		s.putBuffer(b)
-		s.queuedBytes -= n
-		st.window.send += n
-		s.wakeRoomWaiterLocked()
-		return err
-	}
-	st.pushFrameLocked(b)
-	s.queueDataLocked(st, n <= smallFrame)
-	return nil
 }
 
 // ReadFrom writes what it reads from r until io.EOF, without copying it. While it

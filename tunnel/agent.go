@@ -201,8 +201,7 @@ type runner struct {
 
 	changed     chan struct{} // holds one: a session has news, or ended
 	updating    chan struct{} // holds one while the credentials are replaced
-	mu          sync.Mutex    // guards the field below
-	credentials *Credentials
+	credentials atomic.Pointer[Credentials]
 }
 
 // drainSessions drains the sessions that are left.

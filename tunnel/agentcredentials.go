@@ -15,17 +15,7 @@ import (
 const maxSaves = 5
 
 // held returns the credentials; nil before the first ones.
-func (r *runner) held() *Credentials {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.credentials
-}
-
-func (r *runner) setHeld(c *Credentials) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.credentials = c
-}
+func (r *runner) held() *Credentials { return r.credentials.Load() }
 
 func (r *runner) identity() Identity { return r.held().identity() }
 
@@ -47,7 +37,7 @@ func (r *runner) updateCredentials(ctx context.Context, change func(*Credentials
 		err = r.Credentials.Save(ctx, next)
 		switch {
 		case err == nil:
-			r.setHeld(next)
+			r.credentials.Store(next)
 			return next, nil
 		case !errors.Is(err, ErrCredentialsChanged) || saves == maxSaves:
 			return nil, &Error{Op: "connect", Code: CodeInternal, Err: fmt.Errorf("saving the credentials: %w", err)}
@@ -96,7 +86,7 @@ func (r *runner) loadLocked(ctx context.Context) (found bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	r.setHeld(next)
+	r.credentials.Store(next)
 	found = next.isEnrolled() && (!held.isEnrolled() || next.Chain[0] != held.Chain[0])
 	if found {
 		r.rejected.Store(false)

@@ -59,13 +59,13 @@ func (p *peer) run(ctx context.Context) {
 		var err error
 		onOwnStack(func() { link, err = p.openSession(ctx) })
 		if errors.Is(err, errSelf) {
-			p.isSelf()
+			p.update(func() { p.self, p.name, p.err = true, p.peers.server.name, nil })
 			p.endFirstAttempt()
 			backoff.Sleep(ctx, selfAgain)
 			continue
 		}
 		if err != nil {
-			p.recordFailure(err)
+			p.update(func() { p.err = err })
 			if ctx.Err() == nil {
 				callHook2(p.peers.server.Hooks.PeerFailed, p.address, err)
 			}
@@ -81,7 +81,7 @@ func (p *peer) run(ctx context.Context) {
 			continue // this session takes dials until the next one is there
 		}
 		link.Retire()
-		p.recordFailure(link.sessionError(link.UnexpectedCause()))
+		p.update(func() { p.err = link.sessionError(link.UnexpectedCause()) })
 		p.waitRetry(ctx, b.Next(time.Since(link.Since)))
 	}
 	if old := p.replaceLink(nil); old != nil {
@@ -131,22 +131,11 @@ func (p *peer) awaitFirst(ctx context.Context) (*outboundPeer, error) {
 	return p.link, nil
 }
 
-func (p *peer) isSelf() {
+// update has change set fields that the lock guards.
+func (p *peer) update(change func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.self, p.name, p.err = true, p.peers.server.name, nil
-}
-
-func (p *peer) recordFailure(err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.err = err
-}
-
-func (p *peer) recordDraining() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.draining = true
+	change()
 }
 
 // replaceLink sets the session, and returns the former one.

@@ -123,7 +123,7 @@ func (p *peers) setAddresses(zones map[string]string) {
 	}
 	for address, zone := range zones {
 		if known := p.byAddr[address]; known != nil {
-			known.setZone(zone)
+			known.update(func() { known.zone = zone })
 			continue
 		}
 		kept := &peer{peers: p, dialAddress: address, address: mask.Address(address), zone: zone, tried: make(chan struct{}), came: make(chan struct{}, 1)}

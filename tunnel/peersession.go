@@ -81,7 +81,7 @@ func (l *outboundPeer) start() {
 func (l *outboundPeer) HandleControl(m *wire.Message) {
 	switch m.Kind {
 	case wire.MsgDrain:
-		l.peer.recordDraining()
+		l.peer.update(func() { l.peer.draining = true })
 		l.Retire()
 	case wire.MsgRevoked:
 		l.peer.peers.server.handleRevoked(m)

@@ -23,10 +23,16 @@ const (
 
 // clientTLS returns the configuration of a client that dials a server: an agent or
 // another replica. cert may be nil. A server's certificate has a URI and no DNS name, so
-// verify checks it and crypto/tls does not. The caller may set ServerName: it is
-// sent, and nothing depends on it.
-func clientTLS(proto string, cert *tls.Certificate, verify func(tls.ConnectionState) error) *tls.Config {
-	config := &tls.Config{NextProtos: []string{proto}, InsecureSkipVerify: true, VerifyConnection: verify}
+// verify checks it and crypto/tls does not: its error is the cause of refused. The caller
+// may set ServerName: it is sent, and nothing depends on it.
+func clientTLS(proto string, cert *tls.Certificate, refused Error, verify func(*tls.ConnectionState) error) *tls.Config {
+	config := &tls.Config{NextProtos: []string{proto}, InsecureSkipVerify: true}
+	config.VerifyConnection = func(state tls.ConnectionState) error {
+		if err := verify(&state); err != nil {
+			return &Error{Op: refused.Op, Cluster: refused.Cluster, Code: refused.Code, Err: err}
+		}
+		return nil
+	}
 	if cert != nil {
 		// Unlike Certificates, it is sent whatever authorities the server names.
 		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return cert, nil }
@@ -36,22 +42,17 @@ func clientTLS(proto string, cert *tls.Certificate, verify func(tls.ConnectionSt
 
 // sessionTLS is the configuration of an agent's sessions.
 func (c *Credentials) sessionTLS() *tls.Config {
-	return clientTLS(protoTunnel, c.tlsCertificate(), func(state tls.ConnectionState) error {
-		if err := verifyServer(&state, protoTunnel, c.Roots, time.Now(), x509.ExtKeyUsageServerAuth); err != nil {
-			return &Error{Op: "connect", Cluster: c.identity().Cluster, Code: CodeServerCertificate, Err: err}
-		}
-		return nil
+	refused := Error{Op: "connect", Cluster: c.identity().Cluster, Code: CodeServerCertificate}
+	return clientTLS(protoTunnel, c.tlsCertificate(), refused, func(state *tls.ConnectionState) error {
+		return verifyServer(state, protoTunnel, c.Roots, time.Now(), x509.ExtKeyUsageServerAuth)
 	})
 }
 
 // enrollTLS is the configuration of an agent's enrolment: the pin says which
 // authority to trust.
 func enrollTLS(pin string) *tls.Config {
-	return clientTLS(protoEnroll, nil, func(state tls.ConnectionState) error {
-		if err := verifyServer(&state, protoEnroll, pinnedRoots(&state, pin), time.Now(), x509.ExtKeyUsageServerAuth); err != nil {
-			return &Error{Op: "enroll", Code: CodePin, Err: err}
-		}
-		return nil
+	return clientTLS(protoEnroll, nil, Error{Op: "enroll", Code: CodePin}, func(state *tls.ConnectionState) error {
+		return verifyServer(state, protoEnroll, pinnedRoots(state, pin), time.Now(), x509.ExtKeyUsageServerAuth)
 	})
 }
 
@@ -62,12 +63,7 @@ func (r *registrar) peerTLS() (*tls.Config, time.Time, error) {
 	if err != nil {
 		return nil, time.Time{}, err
 	}
-	config := clientTLS(protoPeer, own, func(state tls.ConnectionState) error {
-		if err := r.verifyPeer(&state); err != nil {
-			return &Error{Op: "connect", Code: CodeServerCertificate, Err: err}
-		}
-		return nil
-	})
+	config := clientTLS(protoPeer, own, Error{Op: "connect", Code: CodeServerCertificate}, r.verifyPeer)
 	config.Time = r.clock
 	return config, own.Leaf.NotAfter, nil
 }

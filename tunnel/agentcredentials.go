@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
@@ -146,11 +145,4 @@ func (r *runner) trustRoots(ctx context.Context, m *wire.Message) error {
 	defer cancel()
 	_, err := r.updateCredentials(ctx, func(held *Credentials) (*Credentials, error) { return held.withAuthorities(m) })
 	return err
-}
-
-// renewalDelay is how much later than at two thirds of the certificate's life this agent
-// renews it: agents that share it don't all ask at once, and most find that another one
-// has renewed it.
-func (r *runner) renewalDelay(c *Credentials) time.Duration {
-	return time.Duration(r.renewDelay * float64(c.expires().Sub(c.renewAt())) / 10)
 }

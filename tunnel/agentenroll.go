@@ -314,9 +314,11 @@ func (r *runner) nextRenewal() (*serverSession, time.Duration) {
 // not sooner after the last one than it would be on time: the server has work with it.
 func (r *runner) renewIn() time.Duration {
 	c := r.held()
-	in := time.Until(c.renewAt()) + r.renewalDelay(c)
+	last := c.expires().Sub(c.renewAt()) // the third of its life
+	// Agents that share it don't all ask at once, and most find that another one has renewed it.
+	in := time.Until(c.renewAt()) + time.Duration(r.renewDelay*float64(last)/10)
 	if !r.renewed.IsZero() {
-		in = max(in, time.Until(r.renewed.Add(c.expires().Sub(c.renewAt()))))
+		in = max(in, time.Until(r.renewed.Add(last)))
 	}
 	return in
 }

@@ -33,13 +33,9 @@ type Credentials struct {
 func (c *Credentials) isEnrolled() bool { return c != nil && len(c.Chain) > 0 }
 
 // identity is the zero Identity before the enrolment.
-func (c *Credentials) identity() Identity {
-	if !c.isEnrolled() {
-		return Identity{}
-	}
-	id, err := identityOf(c.Chain[0])
-	if err != nil {
-		return Identity{}
+func (c *Credentials) identity() (id Identity) {
+	if c.isEnrolled() {
+		id, _ = identityOf(c.Chain[0]) // check has seen it
 	}
 	return id
 }

@@ -158,7 +158,7 @@ func (r *registrar) spendToken(ctx context.Context, t wire.Token, pub crypto.Pub
 		if err != nil && !missing {
 			return id, time.Time{}, internalError("enroll", id.Cluster, err)
 		}
-		entry.remember(claimed, missing)
+		entry.token, entry.missing, entry.void, entry.until = claimed, missing, false, time.Now().Add(claimMemory)
 		if err := entry.refuse(id.Cluster, key); err != nil {
 			return id, time.Time{}, err
 		}
@@ -344,11 +344,6 @@ func (c *claim) endTurn() { <-c.turn }
 
 // isRemembered reports whether the fields count.
 func (c *claim) isRemembered(now time.Time) bool { return now.Before(c.until) }
-
-// remember keeps what the Store said.
-func (c *claim) remember(t Token, missing bool) {
-	c.token, c.missing, c.void, c.until = t, missing, false, time.Now().Add(claimMemory)
-}
 
 // holds reports whether it is remembered that the token was spent for the key.
 func (c *claim) holds(key string) bool {

@@ -79,9 +79,7 @@ func (p *peer) run(ctx context.Context) {
 			p.waitRetry(ctx, b.Next(0))
 			continue
 		}
-		if old := p.replaceLink(link); old != nil {
-			old.Retire()
-		}
+		p.replaceLink(link)
 		p.endFirstAttempt()
 		if link.awaitReplacing(ctx) {
 			continue // this session takes dials until the next one is there
@@ -90,9 +88,7 @@ func (p *peer) run(ctx context.Context) {
 		p.update(func() { p.err = link.sessionError(link.UnexpectedCause()) })
 		p.waitRetry(ctx, b.Next(time.Since(link.Since)))
 	}
-	if old := p.replaceLink(nil); old != nil {
-		old.Retire()
-	}
+	p.replaceLink(nil)
 }
 
 // waitRetry waits before another attempt, unless the replica shows that it is there.
@@ -144,16 +140,18 @@ func (p *peer) update(change func()) {
 	change()
 }
 
-// replaceLink sets the session, and returns the former one.
-func (p *peer) replaceLink(l *outboundPeer) *outboundPeer {
+// replaceLink sets the session, and retires the former one.
+func (p *peer) replaceLink(l *outboundPeer) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	old := p.link
 	p.link = l
 	if l != nil {
 		p.self, p.draining, p.err, p.name = false, false, nil, l.name
 	}
-	return old
+	p.mu.Unlock()
+	if old != nil {
+		old.Retire()
+	}
 }
 
 // openSession opens a session with the replica at the address.
@@ -183,7 +181,10 @@ func (p *peer) openSession(ctx context.Context) (*outboundPeer, error) {
 		l.rotateAt = time.Now().Add(lateRotation)
 	}
 	p.peers.addOutbound(l) // before the one that it replaces is retired
-	l.start()
+	l.Begin()
+	callHook1(s.Hooks.PeerConnected, l.name)
+	l.closeUntrusted() // the authority may have been replaced since the handshake
+	l.Serve(nil)
 	return l, nil
 }
 
@@ -270,14 +271,6 @@ func (l *outboundPeer) awaitReplacing(ctx context.Context) bool {
 	case <-ctx.Done():
 	}
 	return false
-}
-
-// start begins to serve control messages.
-func (l *outboundPeer) start() {
-	l.Begin()
-	callHook1(l.peer.peers.server.Hooks.PeerConnected, l.name)
-	l.closeUntrusted() // the authority may have been replaced since the handshake
-	l.Serve(nil)
 }
 
 func (l *outboundPeer) HandleControl(m *wire.Message) {

@@ -143,10 +143,6 @@ func (r *registry) allRevoked() map[Identity]time.Time {
 func (r *registry) stopDials(sess *agentSession) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.stopDialsLocked(sess)
-}
-
-func (r *registry) stopDialsLocked(sess *agentSession) {
 	if c := r.clusters[sess.id.Cluster]; c != nil && c.agents[sess.agentKey()] == sess {
 		delete(c.agents, sess.agentKey())
 	}
@@ -159,9 +155,9 @@ func (r *registry) remove(sess *agentSession, err error) {
 	if err != nil {
 		last.Error = causeText(err)
 	}
+	r.stopDials(sess)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.stopDialsLocked(sess)
 	if delete(r.sessions, sess); len(r.sessions) == 0 {
 		r.emptied = time.Now()
 	}

@@ -68,7 +68,10 @@ func (q *Queue[K]) Enter(ctx context.Context, from K) error {
 		return err
 	case <-ctx.Done():
 	}
-	if !q.leaveQueue(from, turn) && <-turn == nil {
+	q.mu.Lock()
+	waited := q.leaveLocked(from, turn)
+	q.mu.Unlock()
+	if !waited && <-turn == nil {
 		q.Leave() // it was our turn meanwhile
 	}
 	return context.Cause(ctx)
@@ -142,13 +145,7 @@ func (q *Queue[K]) makeRoomLocked(from K) bool {
 	return q.leaveLocked(most, turn)
 }
 
-// leaveQueue stops waiting, and reports whether the turn had not come yet.
-func (q *Queue[K]) leaveQueue(from K, turn chan error) bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.leaveLocked(from, turn)
-}
-
+// leaveLocked stops waiting, and reports whether the turn had not come yet.
 func (q *Queue[K]) leaveLocked(from K, turn chan error) bool {
 	i := slices.Index(q.waiting[from], turn)
 	if i < 0 {

@@ -1,6 +1,7 @@
 package mux
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"net"
@@ -260,20 +261,14 @@ func (st *Stream) SetAddrs(local, remote net.Addr) {
 func (st *Stream) LocalAddr() net.Addr {
 	st.session.mu.Lock()
 	defer st.session.mu.Unlock()
-	if st.local == nil {
-		return st.session.carrier.LocalAddr()
-	}
-	return st.local
+	return cmp.Or(st.local, st.session.carrier.LocalAddr())
 }
 
 // RemoteAddr returns the address that SetAddrs set, or the carrier's.
 func (st *Stream) RemoteAddr() net.Addr {
 	st.session.mu.Lock()
 	defer st.session.mu.Unlock()
-	if st.remote == nil {
-		return st.session.carrier.RemoteAddr()
-	}
-	return st.remote
+	return cmp.Or(st.remote, st.session.carrier.RemoteAddr())
 }
 
 // SetDeadline sets both deadlines.

@@ -141,7 +141,8 @@ func (st *Stream) waitWritable() (int, error) {
 	st.session.mu.Lock()
 	defer st.session.mu.Unlock()
 	for {
-		if st.peerClosedLocked() {
+		// Writes fail only because the peer has called Close, after all its data.
+		if st.reset != nil && st.reset.Remote && st.finReceived && !st.writeClosed && !st.writeLimit.passed {
 			return maxPayload, nil // writeBuffer will return the error
 		}
 		if err := st.writeErrorLocked(); err != nil {
@@ -152,12 +153,6 @@ func (st *Stream) waitWritable() (int, error) {
 		}
 		st.writable.Wait()
 	}
-}
-
-// peerClosedLocked reports whether writes fail only because the peer has called
-// Close, after all its data.
-func (st *Stream) peerClosedLocked() bool {
-	return st.reset != nil && st.reset.Remote && st.finReceived && !st.writeClosed && !st.writeLimit.passed
 }
 
 // writeBuffer queues a frame, and sends it at once if the carrier is free.

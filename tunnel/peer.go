@@ -85,7 +85,8 @@ func (p *peer) run(ctx context.Context) {
 			continue // this session takes dials until the next one is there
 		}
 		link.Retire()
-		p.update(func() { p.err = link.sessionError(link.UnexpectedCause()) })
+		err = link.sessionError(link.UnexpectedCause())
+		p.update(func() { p.err = err })
 		p.waitRetry(ctx, b.Next(time.Since(link.Since)))
 	}
 	p.replaceLink(nil)

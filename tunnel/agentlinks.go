@@ -43,11 +43,11 @@ func (r *runner) run(ctx context.Context) {
 func (r *runner) refreshSessions() {
 	for _, l := range r.live {
 		another := func(other *serverSession) bool { return other != l && !other.leaving && other.TakesStreams() }
-		l.leaving = (l.takeMoving() || l.leaving) && slices.ContainsFunc(r.live, another)
+		l.leaving = (l.moving.Swap(false) || l.leaving) && slices.ContainsFunc(r.live, another)
 	}
 	r.live = slices.DeleteFunc(r.live, func(l *serverSession) bool {
 		if l.TakesStreams() {
-			if l.takeNewNames() {
+			if l.newNames.Swap(false) {
 				r.planTry(r.startSearch())
 			}
 			return false
@@ -179,16 +179,8 @@ func (r *runner) isOutdated(l *serverSession) bool { return l.leaving || r.isSta
 
 // needsServer reports whether another session is needed. Outdated ones don't count.
 func (r *runner) needsServer() bool {
-	return r.countFresh() < r.wantedServers()
-}
-
-func (r *runner) countFresh() (n int) {
-	for _, l := range r.live {
-		if !r.isOutdated(l) {
-			n++
-		}
-	}
-	return n
+	fresh := slices.DeleteFunc(slices.Clone(r.live), r.isOutdated)
+	return len(fresh) < r.wantedServers()
 }
 
 // wantedServers returns how many servers to have sessions with: two, if the present
@@ -250,11 +242,11 @@ const maxServers = 100
 
 // serverNames returns the names in a WELCOME or SERVERS.
 func serverNames(m *wire.Message) (names []string) {
-	m.Each(wire.TagServer, func(b []byte) {
+	for b := range m.All(wire.TagServer) {
 		if wire.CheckReplica(string(b)) == nil && len(names) < maxServers {
 			names = append(names, string(b))
 		}
-	})
+	}
 	return names
 }
 
@@ -262,8 +254,8 @@ func serverNames(m *wire.Message) (names []string) {
 func (l *serverSession) learnServers(m *wire.Message) {
 	names := serverNames(m)
 	l.state.Lock()
-	for _, name := range names {
-		l.newNames = l.newNames || !slices.Contains(l.servers, name)
+	if slices.ContainsFunc(names, func(name string) bool { return !slices.Contains(l.servers, name) }) {
+		l.newNames.Store(true)
 	}
 	l.servers = names
 	l.state.Unlock()
@@ -276,20 +268,4 @@ func (l *serverSession) knownServers() []string {
 	l.state.Lock()
 	defer l.state.Unlock()
 	return l.servers
-}
-
-// takeMoving reports whether a MOVE has come since the last call.
-func (l *serverSession) takeMoving() (any bool) {
-	l.state.Lock()
-	defer l.state.Unlock()
-	any, l.moving = l.moving, false
-	return any
-}
-
-// takeNewNames reports whether a new name has come since the last call.
-func (l *serverSession) takeNewNames() (any bool) {
-	l.state.Lock()
-	defer l.state.Unlock()
-	any, l.newNames = l.newNames, false
-	return any
 }

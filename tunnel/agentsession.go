@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/causewayproject/causeway/internal/group"
@@ -41,7 +42,8 @@ type agentSession struct {
 	// replicas elsewhere. moveApart clears it.
 	together bool
 
-	renewalAsked time.Time // HandleControl's: when the agent last asked for a certificate
+	proven       atomic.Pointer[x509.Certificate] // the latest whose key was proven on this carrier
+	renewalAsked time.Time                        // HandleControl's: when the agent last asked for a certificate
 
 	counts dialCounts
 
@@ -49,7 +51,6 @@ type agentSession struct {
 	waiting  map[string]chan error // payloads by id
 	expiry   time.Time             // of the agent's latest certificate
 	expiring *time.Timer
-	proven   *x509.Certificate // the latest whose key was proven on this carrier
 }
 
 // dialCounts counts the dials of a session. The zero value is ready to use.
@@ -144,9 +145,10 @@ func (s *Server) acceptAgent(ctx context.Context, g *group.Group, c *carrier.Con
 	seq := s.seq.Add(1)
 	sess := &agentSession{
 		server: s, id: id, replica: hello.Text(wire.TagName), program: printable.Text(hello.Text(wire.TagProgram), printable.Most), after: madeAfter(cert), number: strconv.FormatUint(seq, 10), seq: seq,
-		remote: c.RemoteAddr(), carrier: c, expiry: cert.NotAfter, proven: cert, welcomed: a, servers: s.announcedNames(),
+		remote: c.RemoteAddr(), carrier: c, expiry: cert.NotAfter, welcomed: a, servers: s.announcedNames(),
 		together: s.peers.holdsOwnZone(hello),
 	}
+	sess.proven.Store(cert)
 	if hello.Uint(wire.TagLimit) == 0 { // it may be stock yamux
 		m.LimitBacklog(stockBacklog)
 	}
@@ -278,9 +280,7 @@ func (s *Server) renewCertificate(sess *agentSession, m *wire.Message) {
 		}
 	} else if cert, err := x509.ParseCertificate(answer.Bytes(wire.TagCertificate)); err == nil {
 		s.extendSessions(sess, cert.NotAfter)
-		sess.state.Lock()
-		sess.proven = cert // the request has proven its key
-		sess.state.Unlock()
+		sess.proven.Store(cert) // the request has proven its key
 		callHook2(s.Hooks.Renewed, sess.id, cert.NotAfter)
 	}
 	sess.sendOrClose(answer)
@@ -317,42 +317,29 @@ func (sess *agentSession) lifeEnd() time.Time {
 func (sess *agentSession) expireLater() {
 	sess.state.Lock()
 	defer sess.state.Unlock()
-	sess.expiring = time.AfterFunc(sess.expiry.Sub(sess.server.registrar.clock()), sess.closeExpired)
+	left := sess.expiry.Sub(sess.server.registrar.clock())
+	switch {
+	case sess.Closed(): // stopExpiry has been called, or will be
+	case left <= 0:
+		sess.Go(func() {
+			sess.CloseWithCause(&Error{Op: "connect", Cluster: sess.id.Cluster, Code: CodeCertificateExpired})
+		})
+	default: // it may be renewed meanwhile
+		sess.expiring = time.AfterFunc(left, sess.expireLater)
+	}
 }
 
 func (sess *agentSession) stopExpiry() {
 	sess.state.Lock()
 	defer sess.state.Unlock()
-	sess.expiring.Stop()
-	sess.expiring = nil
-}
-
-func (sess *agentSession) closeExpired() {
-	if sess.checkExpired() {
-		sess.CloseWithCause(&Error{Op: "connect", Cluster: sess.id.Cluster, Code: CodeCertificateExpired})
+	if sess.expiring != nil {
+		sess.expiring.Stop()
 	}
-}
-
-// checkExpired reports whether the certificate has expired. If not, since it was
-// renewed, the timer is set again.
-func (sess *agentSession) checkExpired() bool {
-	sess.state.Lock()
-	defer sess.state.Unlock()
-	if sess.expiring == nil {
-		return false
-	}
-	left := sess.expiry.Sub(sess.server.registrar.clock())
-	if left > 0 {
-		sess.expiring.Reset(left)
-	}
-	return left <= 0
 }
 
 // closeUntrusted closes the session if its certificate is of no authority in a.
 func (sess *agentSession) closeUntrusted(a *Authority) {
-	sess.state.Lock()
-	cert := sess.proven
-	sess.state.Unlock()
+	cert := sess.proven.Load()
 	if err := verifyLeaf(cert, a.allCertificates(), withinLife(cert, sess.server.registrar.clock()), x509.ExtKeyUsageClientAuth); err != nil {
 		sess.CloseWithCause(&Error{Op: "connect", Cluster: sess.id.Cluster, Code: CodeBadCertificate, Err: err})
 	}

@@ -9,12 +9,6 @@ import (
 	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
-func (p *peer) setZone(zone string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.zone = zone
-}
-
 // zone returns the zone of the replica; empty if it is not known.
 func (l *outboundPeer) zone() string {
 	l.peer.mu.Lock()

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -169,18 +170,8 @@ type Error struct {
 
 // Error returns "tunnel: dial prod/a kubernetes.default.svc:443: cause".
 func (e *Error) Error() string {
-	var b strings.Builder
-	b.WriteString("tunnel: ")
-	b.WriteString(e.Op)
-	for _, s := range []string{e.Cluster, e.Addr} {
-		if s != "" {
-			b.WriteByte(' ')
-			b.WriteString(s)
-		}
-	}
-	b.WriteString(": ")
-	b.WriteString(e.reasonText())
-	return b.String()
+	about := slices.DeleteFunc([]string{e.Op, e.Cluster, e.Addr}, func(s string) bool { return s == "" })
+	return "tunnel: " + strings.Join(about, " ") + ": " + e.reasonText()
 }
 
 // reasonText returns the code and the cause, in words.

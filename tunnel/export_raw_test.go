@@ -57,7 +57,9 @@ func RawWelcome(a *Authority, servers ...string) []byte {
 // RenewIn is when an agent renews credentials that it got at a time; zero: not
 // by a renewal.
 func RenewIn(c *Credentials, got time.Time) time.Duration {
-	return (&runner{credentials: c, renewed: got}).renewIn()
+	r := &runner{renewed: got}
+	r.credentials.Store(c)
+	return r.renewIn()
 }
 
 // HoldHandshakes has no handshake compute until release is called.

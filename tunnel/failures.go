@@ -93,10 +93,9 @@ func (f *dialFailures) record(ctx context.Context, cluster string, err error) {
 	if !ok || e.Op != "dial" || wire.CheckCluster(cluster) != nil { // a client may have made it up
 		return
 	}
-	caller := callerOf(ctx)
 	one := DialFailures{
 		Cluster: cluster, Code: e.Code, Reason: e.Code.String(), Side: e.Code.Side(),
-		Count: 1, Last: time.Now(), Text: printable.Text(e.reasonText(), printable.Most), Target: printable.Text(e.Addr, printable.Most), Caller: printable.Text(caller, printable.Most),
+		Count: 1, Last: time.Now(), Text: printable.Text(e.reasonText(), printable.Most), Target: printable.Text(e.Addr, printable.Most), Caller: printable.Text(callerOf(ctx), printable.Most),
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()

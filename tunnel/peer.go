@@ -3,13 +3,19 @@ package tunnel
 import (
 	"cmp"
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/causewayproject/causeway/internal/admission"
 	"github.com/causewayproject/causeway/internal/backoff"
+	"github.com/causewayproject/causeway/internal/group"
 	"github.com/causewayproject/causeway/internal/mux"
+	"github.com/causewayproject/causeway/tunnel/internal/carrier"
 	"github.com/causewayproject/causeway/tunnel/internal/session"
 	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
@@ -59,13 +65,13 @@ func (p *peer) run(ctx context.Context) {
 		var err error
 		onOwnStack(func() { link, err = p.openSession(ctx) })
 		if errors.Is(err, errSelf) {
-			p.isSelf()
+			p.update(func() { p.self, p.name, p.err = true, p.peers.server.name, nil })
 			p.endFirstAttempt()
 			backoff.Sleep(ctx, selfAgain)
 			continue
 		}
 		if err != nil {
-			p.recordFailure(err)
+			p.update(func() { p.err = err })
 			if ctx.Err() == nil {
 				callHook2(p.peers.server.Hooks.PeerFailed, p.address, err)
 			}
@@ -73,20 +79,17 @@ func (p *peer) run(ctx context.Context) {
 			p.waitRetry(ctx, b.Next(0))
 			continue
 		}
-		if old := p.replaceLink(link); old != nil {
-			old.Retire()
-		}
+		p.replaceLink(link)
 		p.endFirstAttempt()
 		if link.awaitReplacing(ctx) {
 			continue // this session takes dials until the next one is there
 		}
 		link.Retire()
-		p.recordFailure(link.sessionError(link.UnexpectedCause()))
+		err = link.sessionError(link.UnexpectedCause())
+		p.update(func() { p.err = err })
 		p.waitRetry(ctx, b.Next(time.Since(link.Since)))
 	}
-	if old := p.replaceLink(nil); old != nil {
-		old.Retire()
-	}
+	p.replaceLink(nil)
 }
 
 // waitRetry waits before another attempt, unless the replica shows that it is there.
@@ -131,34 +134,25 @@ func (p *peer) awaitFirst(ctx context.Context) (*outboundPeer, error) {
 	return p.link, nil
 }
 
-func (p *peer) isSelf() {
+// update has change set fields that the lock guards.
+func (p *peer) update(change func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.self, p.name, p.err = true, p.peers.server.name, nil
+	change()
 }
 
-func (p *peer) recordFailure(err error) {
+// replaceLink sets the session, and retires the former one.
+func (p *peer) replaceLink(l *outboundPeer) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.err = err
-}
-
-func (p *peer) recordDraining() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.draining = true
-}
-
-// replaceLink sets the session, and returns the former one.
-func (p *peer) replaceLink(l *outboundPeer) *outboundPeer {
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	old := p.link
 	p.link = l
 	if l != nil {
 		p.self, p.draining, p.err, p.name = false, false, nil, l.name
 	}
-	return old
+	p.mu.Unlock()
+	if old != nil {
+		old.Retire()
+	}
 }
 
 // openSession opens a session with the replica at the address.
@@ -188,7 +182,10 @@ func (p *peer) openSession(ctx context.Context) (*outboundPeer, error) {
 		l.rotateAt = time.Now().Add(lateRotation)
 	}
 	p.peers.addOutbound(l) // before the one that it replaces is retired
-	l.start()
+	l.Begin()
+	callHook1(s.Hooks.PeerConnected, l.name)
+	l.closeUntrusted() // the authority may have been replaced since the handshake
+	l.Serve(nil)
 	return l, nil
 }
 
@@ -222,4 +219,328 @@ func (p *peer) checkAnswer(answer *wire.Message) error {
 		return fmt.Errorf("%w: %w", wire.ErrMalformed, err)
 	}
 	return nil
+}
+
+// outboundPeer is this end of a session that this replica has opened to another one.
+// It opens streams, and the other replica dials for them by its agents.
+type outboundPeer struct {
+	session.Session
+	peer     *peer
+	name     string            // the replica's
+	cert     *x509.Certificate // the replica's
+	rotateAt time.Time         // when another session replaces it, before the certificates expire
+	opened   atomic.Uint64
+	load     atomic.Int64 // how many agents' sessions the replica has; -1: it has not said so
+
+	replacing   sync.Once
+	replaceNow  chan struct{} // closed by replaceSoon
+	retiredDone chan struct{} // closed when it takes no more streams
+}
+
+func newOutboundPeer(p *peer, c *carrier.Conn, m *mux.Session, control *mux.Stream, name string) *outboundPeer {
+	l := &outboundPeer{
+		peer: p, name: name, cert: c.State().PeerCertificates[0],
+		replaceNow: make(chan struct{}), retiredDone: make(chan struct{}),
+	}
+	l.load.Store(-1)
+	l.Init(session.Config{Role: l, Mux: m, Control: control, Group: p.peers.group, Dialed: true})
+	return l
+}
+
+// replaceSoon makes the peer open another session: stream ids run out, or another
+// authority signs. This one takes dials until then.
+func (l *outboundPeer) replaceSoon() { l.replacing.Do(func() { close(l.replaceNow) }) }
+
+// closeUntrusted closes the session if the replica's certificate is of no authority
+// that is still trusted.
+func (l *outboundPeer) closeUntrusted() {
+	if err := l.peer.peers.server.registrar.trustsPeerNow(l.cert); err != nil {
+		l.CloseWithCause(&Error{Op: "connect", Addr: l.peer.address, Code: CodeServerCertificate, Err: err})
+	}
+}
+
+// awaitReplacing returns when another session is needed. It reports whether this one
+// takes streams until then.
+func (l *outboundPeer) awaitReplacing(ctx context.Context) bool {
+	select {
+	case <-time.After(time.Until(l.rotateAt)):
+		return true
+	case <-l.replaceNow:
+		return true
+	case <-l.retiredDone:
+	case <-l.Mux.Done():
+	case <-ctx.Done():
+	}
+	return false
+}
+
+func (l *outboundPeer) HandleControl(m *wire.Message) {
+	switch m.Kind {
+	case wire.MsgDrain:
+		l.peer.update(func() { l.peer.draining = true })
+		l.Retire()
+	case wire.MsgRevoked:
+		l.peer.peers.server.handleRevoked(m)
+	case wire.MsgArrived:
+		l.peer.peers.holders.forget(m.Text(wire.TagCluster), nil)
+	case wire.MsgLoad:
+		l.load.Store(int64(min(m.Uint(wire.TagLimit), 1<<32)))
+	}
+}
+
+// HandleRetired tells the agents that the replica takes no more sessions.
+func (l *outboundPeer) HandleRetired() {
+	close(l.retiredDone)
+	l.peer.peers.server.announceSoon()
+}
+
+func (l *outboundPeer) HandleClosed() {}
+
+func (l *outboundPeer) HandleEnd(cause error) {
+	l.peer.peers.removeOutbound(l)
+	callHook2(l.peer.peers.server.Hooks.PeerDisconnected, l.name, l.sessionError(cause))
+}
+
+func (l *outboundPeer) ShutdownCause() error { return l.peer.peers.server.whyClosed("") }
+
+// sessionError returns the error for Hooks.
+func (l *outboundPeer) sessionError(cause error) error {
+	if cause == nil || codeOf(cause) == CodeServerCertificate {
+		return cause
+	}
+	return lostError(l.peer.address, "peer", cause)
+}
+
+// countStream must be called before each stream is opened.
+func (l *outboundPeer) countStream() {
+	if l.opened.Add(1) == wire.MaxOpened {
+		l.replaceSoon()
+	}
+}
+
+const (
+	// maxPeerStreams is how many streams a peer may have open at once.
+	maxPeerStreams = 1 << 16
+	// maxRequests is how many requests of a session are read and answered at once, dials
+	// and pushes aside.
+	maxRequests = 128
+	// maxInbound is how many sessions replicas may have here. One more takes the place of
+	// one of an address that has more than its own.
+	maxInbound = 128
+	// pendingDial is what a dial costs here until it is answered, beside its early bytes.
+	pendingDial = 16 << 10
+	// maxPushes is how many pushes for all replicas are under way at once: payloads are large.
+	maxPushes = 64
+)
+
+// inboundPeer is this end of a session that another replica has opened. The other
+// replica opens streams, and this one dials for them by its agents.
+type inboundPeer struct {
+	session.Session
+	server   *Server
+	name     string // the replica's
+	host     string // where it comes from
+	cert     *x509.Certificate
+	toldLoad int // by tellLoad; -1: nothing
+	place    *admission.Place
+	requests chan struct{} // filled while they are read and answered
+	telling  sync.Mutex    // its Status
+}
+
+// acceptPeer reads a peer's HELLO and answers it. If the peer is this replica itself,
+// it sees that in the answer, and closes the session.
+func (s *Server) acceptPeer(ctx context.Context, g *group.Group, c *carrier.Conn) (*inboundPeer, error) {
+	if err := s.registrar.verifyPeer(c.State()); err != nil {
+		refused := &Error{Op: "connect", Code: CodeBadCertificate, Err: err}
+		session.RefuseStranger(ctx, c, refusalOf(wire.MsgRefusal, refused))
+		return nil, refused
+	}
+	c.Admit()
+	host := hostOf(c.RemoteAddr().String())
+	m := mux.Server(c, muxConfig(maxPeerStreams, s.KeepAlive, s.Budget, host))
+	control, hello, err := acceptHello(ctx, m, "", func(hello *wire.Message) *Error {
+		if err := wire.CheckReplica(hello.Text(wire.TagServer)); err != nil {
+			return &Error{Op: "connect", Code: CodeBadRequest, Err: err}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	place, err := s.peers.places.Enter(ctx, c)
+	if err != nil {
+		m.Close()
+		return nil, handshakeError(ctx, "connect", "", err)
+	}
+	place.Reach(admission.Proven)
+	welcome := wire.New(wire.MsgWelcome).AddUint(wire.TagVersion, wire.Version).AddString(wire.TagID, s.peers.id).
+		AddString(wire.TagServer, s.name).AddTime(wire.TagTime, time.Now())
+	p := &inboundPeer{
+		server: s, name: hello.Text(wire.TagServer), host: host, cert: c.State().PeerCertificates[0], toldLoad: -1, place: place, requests: make(chan struct{}, maxRequests),
+	}
+	p.Init(session.Config{Role: p, Mux: m, Control: control, Group: g, Streams: group.New(g.Context())})
+	p.Send(welcome)
+	return p, nil
+}
+
+// start begins to serve streams and control messages.
+func (p *inboundPeer) start() {
+	p.server.peers.addInbound(p)
+	if p.Group.Accepting().Err() != nil {
+		p.Send(wire.New(wire.MsgDrain))
+	}
+	p.Begin()
+	p.closeUntrusted() // the authority may have been replaced since the handshake
+	p.Serve(nil)
+	p.Mux.Serve(p.takeStream)
+}
+
+// takeStream is called by the carrier's reader: while maxRequests are under way, nothing
+// more is read from the peer.
+func (p *inboundPeer) takeStream(stream *mux.Stream) {
+	p.requests <- struct{}{} // they end with the session
+	if !p.Streams.Go(func() { p.serveStream(stream) }) {
+		stream.Reset(uint32(CodeDraining))
+		<-p.requests
+	}
+}
+
+func (p *inboundPeer) HandleControl(m *wire.Message) {
+	if m.Kind == wire.MsgRevoked {
+		p.server.handleRevoked(m)
+	}
+}
+
+func (p *inboundPeer) HandleRetired()       {}
+func (p *inboundPeer) HandleClosed()        { p.place.Leave() }
+func (p *inboundPeer) HandleEnd(error)      { p.server.peers.removeInbound(p) }
+func (p *inboundPeer) ShutdownCause() error { return p.server.whyClosed("") }
+
+// closeUntrusted closes the session if the replica's certificate is of no authority
+// that is still trusted.
+func (p *inboundPeer) closeUntrusted() {
+	if err := p.server.registrar.trustsPeerNow(p.cert); err != nil {
+		p.CloseWithCause(&Error{Op: "connect", Code: CodeBadCertificate, Err: err})
+	}
+}
+
+// serveStream serves one request of the peer. It is under way until the carrier takes the answer: a peer
+// may take none.
+func (p *inboundPeer) serveStream(stream *mux.Stream) {
+	defer stream.Close()
+	var far *mux.Stream
+	onOwnStack(func() {
+		rest := p.answerRequest(stream)
+		if rest == nil {
+			stream.CloseSent()
+		}
+		<-p.requests
+		if rest == nil {
+			return
+		}
+		if far = rest(); far == nil { // a refusal
+			p.requests <- struct{}{}
+			stream.CloseSent()
+			<-p.requests
+		}
+		stream.Keep(0)
+	})
+	if far != nil {
+		session.Bridge(p.Streams.Context(), stream, far)
+	}
+}
+
+// answerRequest reads the stream's request, and answers it. It returns what is left to do if that
+// may take long: a push, or a dial, after which rest returns the agent's stream.
+func (p *inboundPeer) answerRequest(stream *mux.Stream) (rest func() *mux.Stream) {
+	stream.SetReadDeadline(time.Now().Add(cmp.Or(p.server.HandshakeTimeout, 15*time.Second)))
+	var early []byte
+	m, err := wire.Read(stream, wire.MaxRequest)
+	if err == nil {
+		early, err = readEarly(stream, m)
+	}
+	if err != nil {
+		stream.Reset(uint32(CodeBadRequest))
+		return nil
+	}
+	stream.SetReadDeadline(time.Time{})
+	switch m.Kind {
+	case wire.MsgAsk:
+		cluster := m.Text(wire.TagCluster)
+		p.server.peers.holders.noteAsked(p, cluster)
+		wire.Write(stream, wire.New(wire.MsgHave).AddUint(wire.TagCode, uint64(p.server.hasAgent(cluster))))
+	case wire.MsgForward:
+		return func() *mux.Stream { return p.dialFor(stream, m, early) }
+	case wire.MsgFleet:
+		p.telling.Lock() // one at a time: it may be large
+		defer p.telling.Unlock()
+		p.server.sendStatus(stream)
+	case wire.MsgPush:
+		return func() *mux.Stream { p.pushFor(stream, m.Text(wire.TagCluster)); return nil }
+	default:
+		stream.Reset(uint32(CodeBadRequest))
+	}
+	return nil
+}
+
+// readEarly reads the data that m says follows it.
+func readEarly(stream *mux.Stream, m *wire.Message) ([]byte, error) {
+	n := m.Uint(wire.TagEarly)
+	if n > wire.MaxEarly {
+		return nil, wire.ErrMalformed
+	}
+	stream.Keep(pendingDial + int(n))
+	early := make([]byte, n)
+	_, err := io.ReadFull(stream, early)
+	return early, err
+}
+
+// hasAgent returns the code of the answer to ASK: zero if an agent is here that
+// answers.
+func (s *Server) hasAgent(cluster string) Code {
+	sess := s.registry.nextSession(cluster, nil)
+	switch {
+	case sess != nil && sess.IsSuspect():
+		return CodeTimeout
+	case sess != nil:
+		return 0
+	case s.peers.isDraining():
+		return CodeDraining
+	}
+	return codeNotHere
+}
+
+// dialFor dials for the peer, which has checked that the dial is allowed, and answers.
+func (p *inboundPeer) dialFor(stream *mux.Stream, m *wire.Message, early []byte) *mux.Stream {
+	ctx, cancel := dialContext(p.Streams.Context(), stream, m)
+	defer cancel()
+	run := (&Dialer{server: p.server, cluster: m.Text(wire.TagCluster)}).newDial(m.Text(wire.TagNetwork), m.Text(wire.TagAddress), m.Uint(wire.TagShare), early)
+	run.forwardedBy(p.host)
+	far, err := run.dialForwarded(ctx)
+	if err != nil {
+		wire.Write(stream, refusalOf(wire.MsgDialed, forwardedError(err)))
+		return nil
+	}
+	answer := wire.New(wire.MsgDialed)
+	if a, ok := far.RemoteAddr().(Addr); ok {
+		answer.AddString(wire.TagName, a.Agent).AddString(wire.TagID, a.Replica)
+	}
+	stream.SetShare(run.share, run.holder)
+	if wire.Write(stream, answer) != nil {
+		far.Reset(0)
+		return nil
+	}
+	return far
+}
+
+// forwardedError replaces the codes that are never sent by those that tell the peer
+// whether another replica may do better.
+func forwardedError(err *Error) *Error {
+	switch err.Code {
+	case CodeNoAgent, CodeLost:
+		return &Error{Op: err.Op, Cluster: err.Cluster, Addr: err.Addr, Code: codeNotHere}
+	case CodeCanceled, CodeClosed:
+		return &Error{Op: err.Op, Cluster: err.Cluster, Addr: err.Addr, Code: CodeDraining}
+	}
+	return err
 }

@@ -123,7 +123,7 @@ func (p *peers) setAddresses(zones map[string]string) {
 	}
 	for address, zone := range zones {
 		if known := p.byAddr[address]; known != nil {
-			known.setZone(zone)
+			known.update(func() { known.zone = zone })
 			continue
 		}
 		kept := &peer{peers: p, dialAddress: address, address: mask.Address(address), zone: zone, tried: make(chan struct{}), came: make(chan struct{}, 1)}
@@ -236,13 +236,7 @@ func (p *peers) unreachableSince() (since time.Time, err error) {
 func (p *peers) replicaNames(before []string) (names []string, ok bool) {
 	others := p.connectedPeers()
 	slices.SortStableFunc(others, func(a, b *outboundPeer) int {
-		switch known := slices.Contains(before, a.name); {
-		case known == slices.Contains(before, b.name):
-			return b.Since.Compare(a.Since)
-		case known:
-			return -1
-		}
-		return 1
+		return cmp.Or(trueFirst(slices.Contains(before, a.name), slices.Contains(before, b.name)), b.Since.Compare(a.Since))
 	})
 	for _, l := range others[:min(len(others), maxAnnounced-1)] {
 		names = append(names, l.name)

@@ -14,7 +14,6 @@ type registry struct {
 
 	mu       sync.Mutex // guards the fields below
 	sessions map[*agentSession]bool
-	byAgent  map[Identity][]*agentSession // in the order in which they registered
 	clusters map[string]*cluster
 	revoked  map[Identity]time.Time // since the Server began, maxRevoked at most; without an Agent: all of a cluster
 	sweepAt  int                    // sweepLocked is called when there are so many clusters
@@ -61,10 +60,9 @@ func (r *registry) add(sess *agentSession) (replaced []*agentSession, ok bool) {
 		return nil, false
 	}
 	if r.sessions == nil {
-		r.sessions, r.byAgent, r.clusters = map[*agentSession]bool{}, map[Identity][]*agentSession{}, map[string]*cluster{}
+		r.sessions, r.clusters = map[*agentSession]bool{}, map[string]*cluster{}
 	}
 	r.sessions[sess], r.emptied = true, time.Time{}
-	r.byAgent[sess.id] = append(r.byAgent[sess.id], sess)
 	c := r.clusters[sess.id.Cluster]
 	if c == nil {
 		if len(r.clusters) >= r.sweepAt { // twice as many as were left the last time
@@ -112,13 +110,12 @@ func (r *registry) revoke(id Identity, at time.Time) []*agentSession {
 		}
 		r.revoked[id] = at
 	}
-	switch {
-	case over || c == nil:
+	if over || c == nil {
 		return nil
-	case id.Agent != "":
-		return slices.Clone(r.byAgent[id])
 	}
-	return sessionsIn(c.sessions, func(sess *agentSession) bool { return sess.after.Before(at) })
+	return sessionsIn(c.sessions, func(sess *agentSession) bool {
+		return sess.id == id || id.Agent == "" && sess.after.Before(at)
+	})
 }
 
 // isOver reports whether all certificates that the revocation of a cluster refuses have
@@ -146,10 +143,6 @@ func (r *registry) allRevoked() map[Identity]time.Time {
 func (r *registry) stopDials(sess *agentSession) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.stopDialsLocked(sess)
-}
-
-func (r *registry) stopDialsLocked(sess *agentSession) {
 	if c := r.clusters[sess.id.Cluster]; c != nil && c.agents[sess.agentKey()] == sess {
 		delete(c.agents, sess.agentKey())
 	}
@@ -162,15 +155,11 @@ func (r *registry) remove(sess *agentSession, err error) {
 	if err != nil {
 		last.Error = causeText(err)
 	}
+	r.stopDials(sess)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.stopDialsLocked(sess)
 	if delete(r.sessions, sess); len(r.sessions) == 0 {
 		r.emptied = time.Now()
-	}
-	its := slices.DeleteFunc(r.byAgent[sess.id], func(other *agentSession) bool { return other == sess })
-	if r.byAgent[sess.id] = its; len(its) == 0 {
-		delete(r.byAgent, sess.id)
 	}
 	c := r.clusters[sess.id.Cluster]
 	delete(c.sessions, sess)
@@ -219,7 +208,11 @@ func (r *registry) allSessions() []*agentSession {
 func (r *registry) ofAgent(id Identity) []*agentSession {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return slices.Clone(r.byAgent[id])
+	c := r.clusters[id.Cluster]
+	if c == nil {
+		return nil
+	}
+	return sessionsIn(c.sessions, func(sess *agentSession) bool { return sess.id == id })
 }
 
 // excessSessions returns the oldest sessions of the replica of sess, and of all replicas

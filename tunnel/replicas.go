@@ -197,15 +197,20 @@ func (p *peers) statusRows() []peerStatus {
 		}
 	}
 	slices.SortFunc(rows, func(a, b peerStatus) int {
-		if c := cmp.Compare(a.Name, b.Name); c != 0 || a.Connected == b.Connected {
-			return cmp.Or(c, cmp.Compare(a.Address, b.Address))
-		}
-		if a.Connected {
-			return -1
-		}
-		return 1
+		return cmp.Or(cmp.Compare(a.Name, b.Name), trueFirst(a.Connected, b.Connected), cmp.Compare(a.Address, b.Address))
 	})
 	return slices.CompactFunc(rows, func(a, b peerStatus) bool { return a.Name != "" && a.Name == b.Name })
+}
+
+// trueFirst compares for a sort that has true before false.
+func trueFirst(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return -1
+	}
+	return 1
 }
 
 // statusRow reports ok if the address is not this replica's own.

@@ -39,9 +39,6 @@ func (s *Server) Revoke(ctx context.Context, id Identity) error {
 // after which revocation of the cluster it was made, and counts until the next one. Agents
 // of [Server.Enroller] can come back, as long as it accepts their tokens.
 func (s *Server) RevokeCluster(ctx context.Context, cluster string) error {
-	if err := wire.CheckCluster(cluster); err != nil {
-		return configError("cluster: %w", err)
-	}
 	if err := s.revoke(ctx, Identity{Cluster: cluster}, 0); err != nil {
 		return err
 	}
@@ -59,9 +56,6 @@ func (s *Server) RevokeCluster(ctx context.Context, cluster string) error {
 // CertificateLife. The day is for clocks that differ, and for a server that learns late,
 // see tunnel/kubernetes.SecretStore.MaxStale.
 func (s *Server) EndCluster(ctx context.Context, cluster string, keep time.Duration) error {
-	if err := wire.CheckCluster(cluster); err != nil {
-		return configError("cluster: %w", err)
-	}
 	if err := s.setup(); err != nil {
 		return err
 	}
@@ -134,6 +128,9 @@ func (s *Server) revoke(ctx context.Context, id Identity, keep time.Duration) er
 	}
 	// A Store keeps milliseconds. What was made until now is before the next one, and what
 	// is made once this returns is after it.
+	if err := wire.CheckCluster(id.Cluster); err != nil {
+		return configError("cluster: %w", err)
+	}
 	now := s.registrar.clock().UTC()
 	next := now.Truncate(time.Millisecond).Add(time.Millisecond)
 	var until time.Time

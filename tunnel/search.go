@@ -302,9 +302,6 @@ func (h *holders) dropAsker(p *inboundPeer) {
 func (h *holders) takeAskers(cluster string, peers []*inboundPeer) (askers []*inboundPeer) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if len(h.asked) == 0 {
-		return nil
-	}
 	for _, p := range peers {
 		if key := (asking{p, cluster}); h.asked[key] {
 			delete(h.asked, key)

@@ -38,12 +38,12 @@ type serverSession struct {
 	carried atomic.Bool       // a connection to a target
 	leaving bool              // once another session replaces it; only Run's goroutine uses it
 
-	issued chan *wire.Message // the latest answer to RENEW
+	issued   chan *wire.Message // the latest answer to RENEW
+	newNames atomic.Bool        // one of servers is new to Run
+	moving   atomic.Bool        // the server has sent MOVE
 
 	state    sync.Mutex      // guards the fields below
 	servers  []string        // the names that the server knows
-	newNames bool            // one of them was not known before
-	moving   bool            // the server has sent MOVE
 	payloads []*wire.Message // that wait for the field Payload
 	taking   bool            // takePayloads runs
 }
@@ -268,9 +268,7 @@ func (l *serverSession) HandleControl(m *wire.Message) {
 	case wire.MsgServers:
 		l.learnServers(m)
 	case wire.MsgMove:
-		l.state.Lock()
-		l.moving = true
-		l.state.Unlock()
+		l.moving.Store(true)
 		l.runner.wakeRun()
 	case wire.MsgPayload:
 		if !l.queuePayload(m) { // the rest of the control stream must not wait

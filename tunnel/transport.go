@@ -22,21 +22,20 @@ type DialFunc = func(ctx context.Context, network, address string) (net.Conn, er
 // CheckAddress returns an [Error] of [CodeConfig] unless the address is one of a server that
 // somebody can dial: host:port, or a ws or wss URL. The error holds no password of a URL.
 func CheckAddress(address string) error {
-	_, err := parseAddress(address)
+	_, _, err := parseAddress(address)
 	return err
 }
 
-// parseAddress returns the URL of a WebSocket, or nil for host:port.
-func parseAddress(address string) (*url.URL, error) {
+// parseAddress returns the URL of a WebSocket, or nil for host:port, and what is dialed.
+func parseAddress(address string) (u *url.URL, target string, err error) {
+	target = address
 	if strings.Contains(address, "://") {
-		u, err := websocket.ParseURL(address)
-		if err != nil {
-			return nil, configError("%w", err)
+		if u, err = websocket.ParseURL(address); err != nil {
+			return nil, "", configError("%w", err)
 		}
-		host, port, _ := net.SplitHostPort(websocket.HostPort(u))
-		return u, checkDialable(host, port)
+		target = websocket.HostPort(u)
 	}
-	host, port, err := net.SplitHostPort(address)
+	host, port, err := net.SplitHostPort(target)
 	if err != nil {
 		// Without the address, which may be a URL with a password that lacks its scheme.
 		if reason, ok := errors.AsType[*net.AddrError](err); ok {
@@ -45,16 +44,12 @@ func parseAddress(address string) (*url.URL, error) {
 		if _, ip := netip.ParseAddr(address); ip == nil {
 			err = fmt.Errorf("%w; IPv6 stands in brackets, as in [2001:db8::1]:8443", err)
 		}
-		return nil, configError("the server's address is neither host:port nor a ws or wss URL: %w", err)
+		return nil, "", configError("the server's address is neither host:port nor a ws or wss URL: %w", err)
 	}
-	return nil, checkDialable(host, port)
-}
-
-func checkDialable(host, port string) error {
 	if err := hostport.Check(host, port); err != nil {
-		return configError("the server's address: %w", err)
+		return nil, "", configError("the server's address: %w", err)
 	}
-	return nil
+	return u, target, nil
 }
 
 // ListenWebSocket returns a listener that accepts WebSockets (RFC 6455) on the connections
@@ -70,7 +65,7 @@ func ListenWebSocket(l net.Listener, outer *tls.Config) net.Listener {
 // dialCarrier connects to a server and makes the carrier. outer is the configuration of the
 // outer TLS of a wss URL, or nil. The error does not repeat the address: the caller adds it.
 func dialCarrier(ctx context.Context, dial DialFunc, address string, outer, config *tls.Config) (*carrier.Conn, error) {
-	u, err := parseAddress(address)
+	u, target, err := parseAddress(address)
 	if err != nil {
 		return nil, err
 	}
@@ -78,10 +73,6 @@ func dialCarrier(ctx context.Context, dial DialFunc, address string, outer, conf
 		dial = func(ctx context.Context, network, address string) (net.Conn, error) {
 			return rotate.Dial(ctx, &net.Dialer{}, network, address)
 		}
-	}
-	target := address
-	if u != nil {
-		target = websocket.HostPort(u)
 	}
 	conn, err := dial(ctx, "tcp", target)
 	if err != nil {

@@ -299,10 +299,7 @@ func (p *Place) Leave() {
 	default:
 	}
 	p.Yield()
-	if p.isLong {
-		p.isLong = false
-		a.longTurns.Leave()
-	}
+	p.endLong()
 	p.cancel(nil)
 }
 

@@ -21,16 +21,13 @@ type Records struct {
 // connection, which counts the bytes.
 func (r *Records) Read(conn io.Reader, b []byte, p *Place, nested bool) (int, error) {
 	b = r.limitRead(b)
-	if p == nil {
-		n, err := conn.Read(b)
-		r.advance(b[:n])
-		return n, err
-	}
 	inHeader := !r.inBody()
-	p.Wait()
+	if p != nil {
+		p.Wait()
+	}
 	n, err := conn.Read(b)
 	r.advance(b[:n])
-	if err != nil {
+	if p == nil || err != nil {
 		return n, err
 	}
 	switch {

@@ -2,6 +2,7 @@
 package backoff
 
 import (
+	"cmp"
 	"context"
 	"math/rand/v2"
 	"time"
@@ -34,7 +35,7 @@ type Backoff struct {
 // Next returns how long to wait after a connection that lived so long; zero means that
 // it was not made. The wait is more than zero and at most the limit.
 func (b *Backoff) Next(lived time.Duration) time.Duration {
-	first := positiveOr(b.First, 4*time.Second)
+	first := cmp.Or(max(b.First, 0), 4*time.Second)
 	if b.limit == 0 || lived >= first {
 		b.limit = first
 	} else {
@@ -61,14 +62,7 @@ func (b *Backoff) nextLimit() time.Duration {
 	return time.Duration(next)
 }
 
-func (b *Backoff) maxLimit() time.Duration { return positiveOr(b.Max, 30*time.Second) }
-
-func positiveOr(d, byDefault time.Duration) time.Duration {
-	if d <= 0 {
-		return byDefault
-	}
-	return d
-}
+func (b *Backoff) maxLimit() time.Duration { return cmp.Or(max(b.Max, 0), 30*time.Second) }
 
 // Sleep waits for d, and returns false if ctx ends first.
 func Sleep(ctx context.Context, d time.Duration) bool {

@@ -13,10 +13,10 @@ import (
 
 // conn is a connection over a link.
 type conn struct {
-	link           *Link
-	client, target net.Conn
-	ways           [2]*connWay // up and down
-	reset          bool        // on both sides
+	link  *Link
+	sides [2]net.Conn // by Side
+	ways  [2]*connWay // up and down
+	reset bool        // on both sides
 }
 
 // connWay is one direction of a connection. The link's mu guards the fields below cond.
@@ -38,7 +38,7 @@ type piece struct {
 }
 
 func newConn(l *Link, client, target net.Conn) *conn {
-	c := &conn{link: l, client: client, target: target}
+	c := &conn{link: l, sides: [2]net.Conn{Client: client, Target: target}}
 	c.ways = [2]*connWay{{conn: c, at: 0, src: client, dst: target}, {conn: c, at: 1, src: target, dst: client}}
 	for _, w := range c.ways {
 		w.cond.L = &l.mu
@@ -62,7 +62,7 @@ func (c *conn) relayBoth() {
 	wg.Wait()
 	c.link.mu.Lock()
 	defer c.link.mu.Unlock()
-	for _, side := range []net.Conn{c.client, c.target} {
+	for _, side := range c.sides {
 		if c.reset { // resetBoth may not have come to it yet
 			abort.Reset(side, 0)
 		}
@@ -76,8 +76,9 @@ func (c *conn) resetBoth() {
 	c.reset = true
 	c.wakeLocked()
 	c.link.mu.Unlock()
-	abort.Reset(c.client, 0)
-	abort.Reset(c.target, 0)
+	for _, side := range c.sides {
+		abort.Reset(side, 0)
+	}
 }
 
 // resetSide resets one side; the other one hears nothing any more.
@@ -87,11 +88,7 @@ func (c *conn) resetSide(lost Side) {
 		w.silent = true
 	}
 	c.link.mu.Unlock()
-	if lost == Client {
-		abort.Reset(c.client, 0)
-	} else {
-		abort.Reset(c.target, 0)
-	}
+	abort.Reset(c.sides[lost], 0)
 }
 
 func (w *connWay) direction() *Direction { return w.link.config.direction(w.at) }

@@ -1,12 +1,12 @@
 package mux
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
-	"strconv"
 	"syscall"
 )
 
@@ -51,21 +51,14 @@ func (e *ResetError) Error() string {
 	if e.Remote {
 		by = "by the other end"
 	}
-	return "the stream was reset " + by + ": " + codeText(e.Code)
+	return "the stream was reset " + by + ": " + cmp.Or(codeTexts[e.Code], fmt.Sprintf("code %d", e.Code))
 }
 
-func codeText(code uint32) string {
-	switch code {
-	case CodeClosed:
-		return "closed"
-	case CodeTooMany:
-		return "too many streams"
-	case CodeProtocol:
-		return "data after its end"
-	case CodeBudget:
-		return "too much waits that nobody reads"
-	}
-	return "code " + strconv.FormatUint(uint64(code), 10)
+var codeTexts = map[uint32]string{
+	CodeClosed:   "closed",
+	CodeTooMany:  "too many streams",
+	CodeProtocol: "data after its end",
+	CodeBudget:   "too much waits that nobody reads",
 }
 
 // Is reports whether target is the error that a TCP connection would return.

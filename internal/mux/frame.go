@@ -2,6 +2,7 @@ package mux
 
 import (
 	"encoding/binary"
+	"slices"
 	"sync"
 )
 
@@ -98,12 +99,8 @@ type buffer struct {
 
 // classFor returns the smallest class with room for size bytes, or the largest.
 func classFor(size int) int {
-	for class, s := range sizes {
-		if size <= s {
-			return class
-		}
-	}
-	return len(sizes) - 1
+	class, _ := slices.BinarySearch(sizes[:], size)
+	return min(class, len(sizes)-1)
 }
 
 func (s *Session) getBuffer(class int) *buffer {

@@ -55,12 +55,6 @@ func (p *pinger) init(s *Session) {
 	}
 }
 
-func (p *pinger) stop() {
-	if p.timer != nil {
-		p.timer.Stop()
-	}
-}
-
 // aliveReader reads from the carrier and records the instant in lastRead.
 type aliveReader struct{ s *Session }
 
@@ -107,7 +101,8 @@ func (s *Session) checkAlive() {
 		return
 	}
 	defer s.mu.Unlock()
-	s.stopIdleWriterLocked()
+	s.sentOnlyPings = true // ends writeLoop if it has nothing to send: a start every few seconds costs nothing
+	s.writerWake.Signal()
 	if waits := now - max(s.sentAt, taken); s.carrierInUse && idle < min(waits, writeTimeout) && waits < maxWriteWait {
 		// Something has come meanwhile: what stands between takes nothing now because it is full.
 		s.carrier.SetWriteDeadline(time.Now().Add(writeTimeout - idle))
@@ -144,13 +139,6 @@ func (s *Session) sendBeatLocked(now, idle time.Duration) {
 	if half := s.probeAfter() / 2; idle < half && now-s.sentAt >= half {
 		s.pongsToSend = append(s.pongsToSend, beatID)
 		s.wakeWriterLocked()
-	}
-}
-
-// measureRoundTripLocked sends a probe now and then. It is called while data flows.
-func (s *Session) measureRoundTripLocked(now time.Duration) {
-	if now-s.probedAt >= measureInterval {
-		s.sendProbeLocked()
 	}
 }
 
@@ -205,8 +193,7 @@ func (s *Session) handlePing(h header) {
 	defer s.mu.Unlock()
 	if h.flags&flagSYN != 0 {
 		if len(s.pongsToSend) == maxPongsQueued { // the peer asks faster than it reads answers
-			copy(s.pongsToSend, s.pongsToSend[1:])
-			s.pongsToSend = s.pongsToSend[:maxPongsQueued-1]
+			s.pongsToSend = slices.Delete(s.pongsToSend, 0, 1)
 		}
 		s.pongsToSend = append(s.pongsToSend, h.length)
 		s.wakeWriterLocked()

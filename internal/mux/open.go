@@ -39,10 +39,9 @@ func (s *Session) Open(ctx context.Context, first []byte) (*Stream, error) {
 	if err := s.waitOpenLocked(ctx, len(first)); err != nil {
 		return nil, err
 	}
-	st := newStream(s, uint32(s.nextID))
+	st := newStreamLocked(s, uint32(s.nextID))
 	s.nextID += 2
 	st.synWanted = true
-	s.addStreamLocked(st)
 	s.unsentSYNs++
 	st.unacked = true
 	s.unacked++
@@ -109,10 +108,6 @@ func (s *Session) broadcastAfter(ctx context.Context, c *sync.Cond) (stop func()
 		defer s.mu.Unlock()
 		c.Broadcast()
 	})
-}
-
-func (s *Session) addStreamLocked(st *Stream) {
-	s.streams[st.id] = st
 }
 
 // Accept returns the next stream that the peer opened. The errors are the
@@ -223,10 +218,9 @@ func (s *Session) acceptSYNLocked(id uint32) (*Stream, error) {
 		return nil, s.err
 	}
 	s.unaccepted++
-	st := newStream(s, id)
+	st := newStreamLocked(s, id)
 	st.openedByPeer = true
 	st.ackWanted = true
-	s.addStreamLocked(st)
 	s.incomingStreams++
 	s.acceptQueue.push(st)
 	s.acceptReady.Signal()

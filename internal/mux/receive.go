@@ -112,7 +112,8 @@ func (s *Session) handleWindowUpdate(h header) error {
 			return err
 		}
 	default:
-		st.increaseSendWindowLocked(h.length)
+		st.window.send = min(st.window.send+int(h.length), 1<<31-1)
+		st.writable.Signal()
 	}
 	s.handleFlagsLocked(st, h.flags, h.length)
 	return nil

@@ -197,8 +197,8 @@ func (b *batch) addFrame(f *buffer, h header) {
 
 // writeLoop sends what is queued, unless another goroutine has the carrier. Then it
 // waits for more, because starting a goroutine costs as much as a small write. It
-// ends after a batch of only pings, as an idle session sends them, and by
-// stopIdleWriterLocked.
+// ends after a batch of only pings, as an idle session sends them, and if checkAlive
+// finds it idle.
 func (s *Session) writeLoop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -224,13 +224,6 @@ func (s *Session) yieldToWritersLocked() {
 		runtime.Gosched()
 		s.mu.Lock()
 	}
-}
-
-// stopIdleWriterLocked ends writeLoop if it has nothing to send. The timer of
-// keepalive.go calls it: one start every few seconds costs nothing.
-func (s *Session) stopIdleWriterLocked() {
-	s.sentOnlyPings = true
-	s.writerWake.Signal()
 }
 
 // takeCarrierLocked gives the carrier to the caller, which then must call

@@ -201,9 +201,10 @@ func (s *Session) recordCause(err error) bool {
 	s.err = err
 	s.loops.Add(1) // loops is not zero: readLoop ends after this
 	close(s.done)
-	s.pinger.stop()
-	if s.ackTimer != nil {
-		s.ackTimer.Stop()
+	for _, timer := range []*time.Timer{s.pinger.timer, s.ackTimer} {
+		if timer != nil {
+			timer.Stop()
+		}
 	}
 	for st := s.acceptQueue.pop(); st != nil; st = s.acceptQueue.pop() {
 		s.dropReceivedLocked(st)

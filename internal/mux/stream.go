@@ -1,6 +1,7 @@
 package mux
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"net"
@@ -67,12 +68,14 @@ var (
 	_ io.WriterTo   = (*Stream)(nil)
 )
 
-func newStream(s *Session, id uint32) *Stream {
+// newStreamLocked returns a stream that the session knows by its id from now on.
+func newStreamLocked(s *Session, id uint32) *Stream {
 	st := &Stream{session: s, id: id, share: s.shares[0]}
 	st.share.streams++
 	st.readable.L = &s.mu
 	st.writable.L = &s.mu
 	st.window = flowControl{send: initialWindow, receive: initialWindow, size: initialWindow}
+	s.streams[id] = st
 	return st
 }
 
@@ -258,20 +261,14 @@ func (st *Stream) SetAddrs(local, remote net.Addr) {
 func (st *Stream) LocalAddr() net.Addr {
 	st.session.mu.Lock()
 	defer st.session.mu.Unlock()
-	if st.local == nil {
-		return st.session.carrier.LocalAddr()
-	}
-	return st.local
+	return cmp.Or(st.local, st.session.carrier.LocalAddr())
 }
 
 // RemoteAddr returns the address that SetAddrs set, or the carrier's.
 func (st *Stream) RemoteAddr() net.Addr {
 	st.session.mu.Lock()
 	defer st.session.mu.Unlock()
-	if st.remote == nil {
-		return st.session.carrier.RemoteAddr()
-	}
-	return st.remote
+	return cmp.Or(st.remote, st.session.carrier.RemoteAddr())
 }
 
 // SetDeadline sets both deadlines.

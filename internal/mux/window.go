@@ -103,7 +103,9 @@ func (s *Session) grantCreditLocked(st *Stream, n int) {
 	}
 	now := s.now()
 	s.resizeWindowLocked(w, now)
-	s.measureRoundTripLocked(now)
+	if now-s.probedAt >= measureInterval { // the round trip is measured while data flows
+		s.sendProbeLocked()
+	}
 	if w.consumed > 0 {
 		w.receive += w.consumed
 		w.credit += w.consumed
@@ -173,12 +175,6 @@ func (s *Session) releaseWindowLocked(st *Stream) {
 		s.grownTotal -= w.size - size
 		w.size = size
 	}
-}
-
-// increaseSendWindowLocked handles a window update of the peer.
-func (st *Stream) increaseSendWindowLocked(delta uint32) {
-	st.window.send = min(st.window.send+int(delta), 1<<31-1)
-	st.writable.Signal()
 }
 
 // handleUnusedLocked handles a window update with flagUnused. Without a length the

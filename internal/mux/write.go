@@ -46,9 +46,15 @@ func (st *Stream) writePart(p []byte) (int, error) {
 	s.mu.Unlock()
 	b.append(p[:n])
 	s.mu.Lock()
-	if err := st.commitFrameLocked(b); err != nil {
+	if err := st.writeErrorLocked(); err != nil { // it has ended meanwhile: the room is given back
+		s.putBuffer(b)
+		s.queuedBytes -= n
+		st.window.send += n
+		s.wakeRoomWaiterLocked()
 		return 0, st.opError("write", err)
 	}
+	st.pushFrameLocked(b)
+	s.queueDataLocked(st, n <= smallFrame)
 	return n, nil
 }
 
@@ -90,23 +96,6 @@ func (st *Stream) reserveRoomLocked(want int, whole bool) (int, error) {
 		}
 		st.writable.Wait()
 	}
-}
-
-// commitFrameLocked queues b, for which room was reserved. If the stream has ended
-// since, it gives the room back.
-func (st *Stream) commitFrameLocked(b *buffer) error {
-	s := st.session
-	n := b.w - headerSize
-	if err := st.writeErrorLocked(); err != nil {
-		s.putBuffer(b)
-		s.queuedBytes -= n
-		st.window.send += n
-		s.wakeRoomWaiterLocked()
-		return err
-	}
-	st.pushFrameLocked(b)
-	s.queueDataLocked(st, n <= smallFrame)
-	return nil
 }
 
 // ReadFrom writes what it reads from r until io.EOF, without copying it. While it
@@ -152,7 +141,8 @@ func (st *Stream) waitWritable() (int, error) {
 	st.session.mu.Lock()
 	defer st.session.mu.Unlock()
 	for {
-		if st.peerClosedLocked() {
+		// Writes fail only because the peer has called Close, after all its data.
+		if st.reset != nil && st.reset.Remote && st.finReceived && !st.writeClosed && !st.writeLimit.passed {
 			return maxPayload, nil // writeBuffer will return the error
 		}
 		if err := st.writeErrorLocked(); err != nil {
@@ -163,12 +153,6 @@ func (st *Stream) waitWritable() (int, error) {
 		}
 		st.writable.Wait()
 	}
-}
-
-// peerClosedLocked reports whether writes fail only because the peer has called
-// Close, after all its data.
-func (st *Stream) peerClosedLocked() bool {
-	return st.reset != nil && st.reset.Remote && st.finReceived && !st.writeClosed && !st.writeLimit.passed
 }
 
 // writeBuffer queues a frame, and sends it at once if the carrier is free.

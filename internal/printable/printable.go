@@ -40,11 +40,9 @@ func Text(s string, most int) string {
 		s = s[size:]
 		printed := see.prints(r)
 		switch {
-		case r == utf8.RuneError && size == 1:
-			r = '?'
 		case unicode.IsSpace(r):
 			r = ' '
-		case !printed:
+		case !printed || r == utf8.RuneError && size == 1:
 			r = '?'
 		}
 		if len(b)+utf8.RuneLen(r) > most {

@@ -68,7 +68,10 @@ func (q *Queue[K]) Enter(ctx context.Context, from K) error {
 		return err
 	case <-ctx.Done():
 	}
-	if !q.leaveQueue(from, turn) && <-turn == nil {
+	q.mu.Lock()
+	waited := q.leaveLocked(from, turn)
+	q.mu.Unlock()
+	if !waited && <-turn == nil {
 		q.Leave() // it was our turn meanwhile
 	}
 	return context.Cause(ctx)
@@ -83,24 +86,16 @@ func (q *Queue[K]) Leave() {
 		return
 	}
 	from := q.order[0]
-	q.order = q.order[1:]
 	queue := q.waiting[from]
-	next := 0
+	next := queue[0]
 	if q.NewestFirst {
-		next = len(queue) - 1
+		next = queue[len(queue)-1]
 	}
-	close(queue[next])
-	q.all--
-	if len(queue) == 1 {
-		delete(q.waiting, from)
-		return
+	close(next)
+	q.leaveLocked(from, next)
+	if len(queue) > 1 {
+		q.order = append(q.order[1:], from)
 	}
-	if next == 0 {
-		q.waiting[from] = queue[1:]
-	} else {
-		q.waiting[from] = queue[:next]
-	}
-	q.order = append(q.order, from)
 }
 
 // Waits reports whether a goroutine of the source is waiting.
@@ -150,13 +145,7 @@ func (q *Queue[K]) makeRoomLocked(from K) bool {
 	return q.leaveLocked(most, turn)
 }
 
-// leaveQueue stops waiting, and reports whether the turn had not come yet.
-func (q *Queue[K]) leaveQueue(from K, turn chan error) bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.leaveLocked(from, turn)
-}
-
+// leaveLocked stops waiting, and reports whether the turn had not come yet.
 func (q *Queue[K]) leaveLocked(from K, turn chan error) bool {
 	i := slices.Index(q.waiting[from], turn)
 	if i < 0 {

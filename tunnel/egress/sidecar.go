@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/url"
 	"path"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -182,4 +183,20 @@ func (s *Sidecar) KubeadmConfig(to Phase) ([]byte, error) {
 	patches := object{"patches": object{"directory": patchesDir}}
 	text, marshalErr := sigsyaml.Marshal(object{"initConfiguration": patches, "joinConfiguration": patches, "files": files})
 	return text, errors.Join(err, marshalErr)
+}
+
+// Configuration returns the EgressSelectorConfiguration, for kube-apiserver's
+// --egress-selector-config-file, that sends what goes to the cluster through the HTTP proxy
+// on a unix socket. The path of the socket has to be absolute.
+func Configuration(socket string) ([]byte, error) {
+	if !filepath.IsAbs(socket) || strings.HasSuffix(socket, "/") || strings.ContainsRune(socket, 0) {
+		return nil, errors.New("egress: it is not the absolute path of a socket")
+	}
+	return sigsyaml.Marshal(object{
+		"apiVersion": "apiserver.k8s.io/v1beta1",
+		"kind":       "EgressSelectorConfiguration",
+		"egressSelections": []any{object{"name": "cluster", "connection": object{
+			"proxyProtocol": "HTTPConnect", "transport": object{"uds": object{"udsName": socket}},
+		}}},
+	})
 }

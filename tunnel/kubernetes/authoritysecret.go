@@ -106,18 +106,14 @@ func (s AuthoritySecret) Watch(ctx context.Context, set func(*tunnel.Authority) 
 			reportError(s.Error, s.errMissing())
 		case last == nil || !sameAuthority(last, secret):
 			last = secret
-			reportError(s.Error, s.applyAuthority(secret, set))
+			a, err := s.parseAuthority(secret)
+			if err == nil {
+				err = wrapError("set authority", set(a))
+			}
+			reportError(s.Error, err)
 		}
 	})
 	return wrapError("watch authority", err)
-}
-
-func (s AuthoritySecret) applyAuthority(secret *corev1.Secret, set func(*tunnel.Authority) error) error {
-	a, err := s.parseAuthority(secret)
-	if err != nil {
-		return err
-	}
-	return wrapError("set authority", set(a))
 }
 
 // parseAuthority returns no error that quotes the Secret.

@@ -38,15 +38,14 @@ func (m *Agent) setup() {
 // before it runs.
 func (m *Agent) Hooks(next tunnel.AgentHooks) tunnel.AgentHooks {
 	m.setup()
-	h := next
-	h.Failed = family.Chain3(func(_ string, err error, _ time.Duration) {
+	next.Failed = family.Chain3(func(_ string, err error, _ time.Duration) {
 		m.failures.WithLabelValues(opOf(err), codeOf(err)).Inc()
 	}, next.Failed)
-	h.Dialed = family.Chain2(func(took time.Duration, err error) {
+	next.Dialed = family.Chain2(func(took time.Duration, err error) {
 		m.dials.WithLabelValues(codeOf(err)).Inc()
 		m.dialTook.WithLabelValues(family.Result(err)).Observe(took.Seconds())
 	}, next.Dialed)
-	return h
+	return next
 }
 
 // Describe implements [prometheus.Collector].

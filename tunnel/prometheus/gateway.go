@@ -39,24 +39,23 @@ func (m *Gateway) setup() {
 // Gateway before it serves.
 func (m *Gateway) Hooks(next gateway.Hooks) gateway.Hooks {
 	m.setup()
-	h := next
-	h.Dialed = family.Chain3(func(r gateway.Request, took time.Duration, err error) {
+	next.Dialed = family.Chain3(func(r gateway.Request, took time.Duration, err error) {
 		m.dialTook.WithLabelValues(doorOf(r.Door), family.Result(err)).Observe(took.Seconds())
 	}, next.Dialed)
-	h.Ended = family.Chain2(func(r gateway.Request, e gateway.Ended) {
+	next.Ended = family.Chain2(func(r gateway.Request, e gateway.Ended) {
 		m.lasted.WithLabelValues(doorOf(r.Door)).Observe(e.Took.Seconds())
 		if e.Err != nil {
 			m.interrupted.WithLabelValues(doorOf(r.Door)).Inc()
 		}
 	}, next.Ended)
-	h.Failed = family.Chain(func(err error) {
+	next.Failed = family.Chain(func(err error) {
 		e, ok := errors.AsType[*gateway.Error](err)
 		if !ok {
 			e = &gateway.Error{}
 		}
 		m.failures.WithLabelValues(doorOf(e.Request.Door), phaseOf(e.Phase), sideOf(e.Err)).Inc()
 	}, next.Failed)
-	return h
+	return next
 }
 
 func doorOf(d gateway.Door) string {

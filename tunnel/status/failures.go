@@ -98,11 +98,7 @@ func (b *fleetRecord) failuresOf(cluster string) (some []tunnel.DialFailures, al
 	if cluster == "" {
 		return b.failures[:min(len(b.failures), room)], len(b.failures)
 	}
-	for i := range b.failures {
-		if b.failures[i].Cluster == cluster {
-			some = append(some, b.failures[i])
-		}
-	}
+	some = slices.DeleteFunc(slices.Clone(b.failures), func(f tunnel.DialFailures) bool { return f.Cluster != cluster })
 	return some, len(some)
 }
 

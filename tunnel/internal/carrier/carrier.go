@@ -66,12 +66,12 @@ func Harden(config *tls.Config) *tls.Config {
 // hardened, except for the outer TLS of a WebSocket. It is kept and not changed, so
 // many carriers can share one.
 func Client(ctx context.Context, raw net.Conn, config *tls.Config) (*Conn, error) {
-	return newConn(raw, config, false).handshake(ctx, raw, false)
+	return newConn(raw, config, tls.Client).handshake(ctx, raw, false)
 }
 
 // Server is like Client, for the server's end.
 func Server(ctx context.Context, raw net.Conn, config *tls.Config) (*Conn, error) {
-	return newConn(raw, config, true).handshake(ctx, raw, true)
+	return newConn(raw, config, tls.Server).handshake(ctx, raw, true)
 }
 
 func (c *Conn) handshake(ctx context.Context, raw net.Conn, server bool) (*Conn, error) {
@@ -85,7 +85,7 @@ func (c *Conn) handshake(ctx context.Context, raw net.Conn, server bool) (*Conn,
 // Accept is like Server, for a client without a proven identity. Until Admit
 // the carrier may be used within what the place allows.
 func Accept(p *admission.Place, raw net.Conn, config *tls.Config) (*Conn, error) {
-	c := newConn(raw, config, true)
+	c := newConn(raw, config, tls.Server)
 	c.setPlace(p)
 	p.Begin()
 	defer p.End(maxSpoken)
@@ -93,21 +93,15 @@ func Accept(p *admission.Place, raw net.Conn, config *tls.Config) (*Conn, error)
 	// before the caller waits for the client's first message.
 	var err error
 	var wg sync.WaitGroup
-	wg.Go(func() { _, err = c.handshake(p.Context(), raw, true) })
+	wg.Go(func() { c, err = c.handshake(p.Context(), raw, true) })
 	wg.Wait()
-	if err != nil {
-		return nil, err
-	}
-	return c, nil
+	return c, err
 }
 
-func newConn(raw net.Conn, config *tls.Config, server bool) *Conn {
+// newConn makes a Conn of the side, tls.Server or tls.Client.
+func newConn(raw net.Conn, config *tls.Config, side func(net.Conn, *tls.Config) *tls.Conn) *Conn {
 	c := &Conn{below: &gatherer{Conn: raw, writes: socket.NewMutex(), writer: socket.NewWriter(raw), unsent: socket.NewUnsentLimit(raw), source: socket.NewReader(raw)}}
-	if server {
-		c.tls = tls.Server(c.below, config)
-	} else {
-		c.tls = tls.Client(c.below, config)
-	}
+	c.tls = side(c.below, config)
 	return c
 }
 

@@ -167,20 +167,13 @@ func readRequestHead(p *admission.Place, conn net.Conn) (head, early []byte, err
 
 // headLength returns the length up to and with the first line that net/http takes
 // for empty; zero if it has not come yet.
-func headLength(b []byte) int {
-	for n := 0; ; {
-		i := bytes.IndexByte(b[n:], '\n')
-		if i < 0 {
-			return 0
-		}
-		n += i + 1
-		switch {
-		case bytes.HasPrefix(b[n:], []byte("\n")):
-			return n + 1
-		case bytes.HasPrefix(b[n:], []byte("\r\n")):
-			return n + 2
+func headLength(b []byte) (n int) {
+	for _, end := range []string{"\n\n", "\n\r\n"} {
+		if i := bytes.Index(b, []byte(end)); i >= 0 && (n == 0 || i+len(end) < n) {
+			n = i + len(end)
 		}
 	}
+	return n
 }
 
 // refuseRequest sends an answer, gives the client a moment to read it, and returns

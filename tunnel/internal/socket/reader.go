@@ -69,12 +69,16 @@ func (r *Reader) Read(p []byte) (int, error) {
 	n := copy(p, r.in)
 	if r.in = r.in[n:]; len(r.in) == 0 {
 		r.in = nil
-		if r.pooled != nil {
-			PutBuffer(r.pooled)
-			r.pooled = nil
-		}
+		r.putPooled()
 	}
 	return n, nil
+}
+
+func (r *Reader) putPooled() {
+	if r.pooled != nil {
+		PutBuffer(r.pooled)
+		r.pooled = nil
+	}
 }
 
 // Wait returns when Read has something or an error, or at once if the connection
@@ -100,26 +104,20 @@ func (r *Reader) fill(idle func()) error {
 		r.pooled, r.in = buf, buf[:n]
 		return nil
 	}
-	if r.full {
-		r.pooled = GetBuffer()
-		n, err := r.conn.Read(r.pooled[:])
-		r.full = n == BufferSize
-		if n == 0 {
-			PutBuffer(r.pooled)
-			r.pooled = nil
-			return err
-		}
-		r.in = r.pooled[:n]
-		return nil
-	}
 	if r.small == nil {
 		r.small = make([]byte, SmallRead)
 	}
-	n, err := r.conn.Read(r.small)
-	r.full = n == SmallRead
+	buf := r.small
+	if r.full {
+		r.pooled = GetBuffer()
+		buf = r.pooled[:]
+	}
+	n, err := r.conn.Read(buf)
+	r.full = n == len(buf)
 	if n == 0 {
+		r.putPooled()
 		return err
 	}
-	r.in = r.small[:n]
+	r.in = buf[:n]
 	return nil
 }

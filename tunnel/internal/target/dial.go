@@ -7,8 +7,10 @@ import (
 	"net/netip"
 	"slices"
 	"syscall"
+	"time"
 
 	"github.com/causewayproject/causeway/internal/ended"
+	"github.com/causewayproject/causeway/internal/race"
 	"github.com/causewayproject/causeway/tunnel/internal/socket"
 )
 
@@ -16,19 +18,20 @@ import (
 // has, and too few to keep an agent busy.
 const maxAddrs = 16
 
-// Reason says why a target was not reached.
-type Reason int
+// Reason says why a target was not reached. It is the code of the answer, as in SPEC.md:
+// package tunnel has all.
+type Reason uint32
 
 const (
-	Failed      Reason = iota + 1 // for a reason that is not below
-	Malformed                     // the address, or the network
-	Denied                        // by the policy
-	NotFound                      // the name has no address
-	Refused                       // by the target
-	Reset                         // by the target
-	Unreachable                   // there is no route
-	TimedOut
-	Canceled // by the caller
+	Failed      Reason = 1 // for a reason that is not below
+	Denied      Reason = 2 // by the policy
+	Refused     Reason = 3 // by the target
+	NotFound    Reason = 4 // the name has no address
+	TimedOut    Reason = 5
+	Unreachable Reason = 6   // there is no route
+	Malformed   Reason = 9   // the address, or the network
+	Reset       Reason = 10  // by the target
+	Canceled    Reason = 134 // by the caller
 )
 
 // Error is the error of a dial. Its text holds no address that the caller did
@@ -88,7 +91,7 @@ func (p *Policy) Dial(ctx context.Context, network, address string) (net.Conn, *
 	case limited.Err() != nil:
 		return nil, &Error{TimedOut, discreetError{"not within " + p.timeout.String(), err}}
 	}
-	reason, text := explainFailure(err)
+	reason, text := explainFailure(err, len(addrs) == 0)
 	return nil, &Error{reason, discreetError{text, err}}
 }
 
@@ -122,7 +125,7 @@ func (p *Policy) resolve(ctx context.Context, e endpoint, host string) ([]netip.
 func (p *Policy) lookup(ctx context.Context, host string) ([]netip.Addr, error) {
 	found, err := p.resolver.LookupNetIP(ctx, "ip", host)
 	if err != nil {
-		return nil, &lookupError{err}
+		return nil, err
 	}
 	var addrs []netip.Addr
 	for _, a := range found {
@@ -132,7 +135,7 @@ func (p *Policy) lookup(ctx context.Context, host string) ([]netip.Addr, error) 
 		}
 	}
 	if len(addrs) == 0 {
-		return nil, &lookupError{errors.New("no addresses")}
+		return nil, errors.New("no addresses")
 	}
 	return addrs, nil
 }
@@ -145,11 +148,6 @@ func withPort(addrs []netip.Addr, port uint16) []netip.AddrPort {
 	return list
 }
 
-type lookupError struct{ err error }
-
-func (e *lookupError) Error() string { return e.err.Error() }
-func (e *lookupError) Unwrap() error { return e.err }
-
 // unreachable are the kernel's errors if there is no route, or if a firewall
 // forbids the connection (a local one: EACCES and EPERM).
 var unreachable = []syscall.Errno{
@@ -157,21 +155,20 @@ var unreachable = []syscall.Errno{
 	syscall.EADDRNOTAVAIL, syscall.EAFNOSUPPORT, syscall.EACCES, syscall.EPERM, syscall.EINVAL,
 }
 
-// explainFailure returns why a target was not found or not reached, and the text
+// explainFailure returns why a target was not found, or not reached, and the text
 // that the server may see.
-func explainFailure(err error) (Reason, string) {
+func explainFailure(err error, notFound bool) (Reason, string) {
 	var (
-		lookup *lookupError
-		dns    *net.DNSError
-		errno  syscall.Errno
+		dns   *net.DNSError
+		errno syscall.Errno
 	)
 	late := ended.TimedOut(err)
 	switch {
-	case errors.As(err, &lookup) && late:
+	case notFound && late:
 		return TimedOut, "the name server did not answer"
 	case errors.As(err, &dns) && !dns.IsNotFound:
 		return NotFound, "the name server failed"
-	case errors.As(err, &lookup):
+	case notFound:
 		return NotFound, "no such host"
 	case late:
 		return TimedOut, "no answer"
@@ -185,4 +182,25 @@ func explainFailure(err error) (Reason, string) {
 		return Unreachable, errno.Error()
 	}
 	return Failed, errno.Error()
+}
+
+// attemptDelay is how long one address is tried before the next one is tried
+// beside it (RFC 8305, section 5).
+const attemptDelay = 250 * time.Millisecond
+
+// dialFirst connects to the first of the addresses that answers. It begins to
+// dial them in their order, the next one as soon as one has failed, or after
+// attemptDelay: so a dead address costs little, and a live one gets no dials
+// that nobody needs. The error is that of the first address. All attempts have
+// ended when it returns.
+func (p *Policy) dialFirst(ctx context.Context, addrs []netip.AddrPort) (net.Conn, error) {
+	errs := make([]error, len(addrs))
+	conn := race.Dial(ctx, len(addrs), func(int) time.Duration { return attemptDelay }, func(ctx context.Context, i int) race.Attempt {
+		conn, err := p.dialAddr(ctx, "tcp", addrs[i].String())
+		return race.Attempt{Conn: conn, Err: err}
+	}, func(i int, err error) { errs[i] = err })
+	if conn == nil {
+		return nil, errs[0]
+	}
+	return conn, nil
 }

@@ -11,7 +11,7 @@ import (
 
 // specialAddrs are what no name may lead to, each with a network that opens it
 // and one that is too wide for that. Written against the RFCs and the clouds'
-// manuals, not against the table in special.go.
+// manuals, not against the table in policy.go.
 var specialAddrs = []struct{ addr, opens, wide string }{
 	{"127.0.0.1", "127.0.0.0/8", "0.0.0.0/0"},
 	{"127.255.255.254", "127.0.0.0/8", "126.0.0.0/7"},

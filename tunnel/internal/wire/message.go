@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"time"
 )
 
@@ -146,30 +147,27 @@ func cutField(body []byte) (t Tag, v, rest []byte, ok bool) {
 	return t, body[:n:n], body[n:], true
 }
 
-// Each calls f for every field with the tag, in their order. The bytes are the
-// message's own.
-func (m *Message) Each(t Tag, f func([]byte)) {
-	for body := m.Body; ; {
-		found, v, rest, ok := cutField(body)
-		if !ok {
-			return
+// All returns the fields with the tag, in their order. The bytes are the message's
+// own.
+func (m *Message) All(t Tag) iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		for body := m.Body; ; {
+			found, v, rest, ok := cutField(body)
+			if !ok || found == t && !yield(v) {
+				return
+			}
+			body = rest
 		}
-		if found == t {
-			f(v)
-		}
-		body = rest
 	}
 }
 
 // Bytes returns the first field with the tag; nil without one. The bytes
 // are the message's own.
-func (m *Message) Bytes(t Tag) (v []byte) {
-	m.Each(t, func(b []byte) {
-		if v == nil {
-			v = b
-		}
-	})
-	return v
+func (m *Message) Bytes(t Tag) []byte {
+	for v := range m.All(t) {
+		return v
+	}
+	return nil
 }
 
 // Text returns the first field with the tag; empty without one.
@@ -184,24 +182,20 @@ func (m *Message) Uint(t Tag) uint64 {
 	return 0
 }
 
-// All returns all fields with the tag. The bytes are the message's own.
-func (m *Message) All(t Tag) (all [][]byte) {
-	m.Each(t, func(b []byte) { all = append(all, b) })
-	return all
-}
-
 // Texts returns all fields with the tag.
 func (m *Message) Texts(t Tag) (all []string) {
-	m.Each(t, func(b []byte) { all = append(all, string(b)) })
+	for b := range m.All(t) {
+		all = append(all, string(b))
+	}
 	return all
 }
 
 // Speaks reports whether a MsgHello or MsgEnroll names our version of the
 // protocol.
 func (m *Message) Speaks() (ok bool) {
-	m.Each(TagVersion, func(b []byte) {
+	for b := range m.All(TagVersion) {
 		ok = ok || len(b) == 8 && binary.BigEndian.Uint64(b) == Version
-	})
+	}
 	return ok
 }
 

@@ -18,7 +18,9 @@ func readAgain(r io.Reader) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	m.Each(wire.TagVersion, func(b []byte) { _ = b[:len(b):len(b)] })
+	for b := range m.All(wire.TagVersion) {
+		_ = b[:len(b):len(b)]
+	}
 	return m.Encode(), nil
 }
 

@@ -111,7 +111,7 @@ func handshake(ctx context.Context, conn net.Conn, f func() error) error {
 		}
 		return err
 	}
-	// ctx has ended: conn is closed, or is about to be.
+	abort.Close(conn) // it may be only about to be, and the caller may look
 	if e, ok := err.(*Error); ok && (e.Status != 0 || errors.Is(err, ctx.Err())) {
 		return err // it knows the phase
 	}

@@ -8,9 +8,9 @@ import "net"
 // peer that has stopped reading: it closes the connection below TLS first. Reads and
 // writes that are waiting return.
 func Close(conn net.Conn) {
-	bottom := innermostConn(conn)
+	bottom, wrapped := innermostConn(conn)
 	bottom.Close()
-	if bottom != conn {
+	if wrapped {
 		conn.Close() // a wrapper may count connections
 	}
 }
@@ -20,7 +20,7 @@ func Close(conn net.Conn) {
 // by an RST of TCP. Any other connection is closed by [Close]; with TLS the peer sees
 // an unexpected end.
 func Reset(conn net.Conn, code uint32) {
-	bottom := innermostConn(conn)
+	bottom, _ := innermostConn(conn)
 	switch c := bottom.(type) {
 	case connResetter:
 		c.Reset(code)
@@ -39,7 +39,8 @@ func Guard(conn net.Conn) { setLinger(conn, 0) }
 func Unguard(conn net.Conn) { setLinger(conn, -1) }
 
 func setLinger(conn net.Conn, seconds int) {
-	if c, ok := innermostConn(conn).(*net.TCPConn); ok {
+	bottom, _ := innermostConn(conn)
+	if c, ok := bottom.(*net.TCPConn); ok {
 		c.SetLinger(seconds)
 	}
 }
@@ -47,20 +48,21 @@ func setLinger(conn net.Conn, seconds int) {
 type connResetter interface{ Reset(code uint32) error }
 
 // innermostConn follows NetConn, as *tls.Conn has it, and returns the first connection
-// that has a method Reset, or else the last.
-func innermostConn(conn net.Conn) net.Conn {
+// that has a method Reset, or else the last; wrapped says that it is another one. The two
+// are not compared: a connection may be of a type that can't be.
+func innermostConn(conn net.Conn) (bottom net.Conn, wrapped bool) {
 	for {
 		if _, ok := conn.(connResetter); ok {
-			return conn
+			return conn, wrapped
 		}
 		w, ok := conn.(interface{ NetConn() net.Conn })
 		if !ok {
-			return conn
+			return conn, wrapped
 		}
 		inner := w.NetConn()
 		if inner == nil {
-			return conn
+			return conn, wrapped
 		}
-		conn = inner
+		conn, wrapped = inner, true
 	}
 }

@@ -156,3 +156,18 @@ func TestResetIsSeen(t *testing.T) {
 		}
 	}
 }
+
+// uncomparable is a connection of a caller, by value.
+type uncomparable struct {
+	noted
+	_ []byte
+}
+
+func TestUncomparable(t *testing.T) {
+	var log []string
+	abort.Close(uncomparable{noted: noted{name: "a", log: &log}})
+	abort.Reset(uncomparable{noted: noted{name: "b", log: &log}}, 0)
+	if !slices.Equal(log, []string{"close a", "close b"}) {
+		t.Errorf("got %q", log)
+	}
+}

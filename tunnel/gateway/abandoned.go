@@ -118,7 +118,12 @@ func (p *pendingDial) await(ctx context.Context) error {
 	if !p.paced {
 		return nil
 	}
-	defer p.endWait()
+	defer func() {
+		d := p.account.all
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		p.endWaitLocked()
+	}()
 	select {
 	case p.account.turn <- struct{}{}:
 		defer func() { <-p.account.turn }()
@@ -135,11 +140,8 @@ func (p *pendingDial) await(ctx context.Context) error {
 	}
 }
 
-// endWait is called when the dial has its turn, or needs none any more.
-func (p *pendingDial) endWait() {
-	d := p.account.all
-	d.mu.Lock()
-	defer d.mu.Unlock()
+// endWaitLocked is called when the dial has its turn, or needs none any more.
+func (p *pendingDial) endWaitLocked() {
 	if p.paced {
 		p.paced = false
 		p.account.paced--
@@ -153,11 +155,11 @@ func (p *pendingDial) leave(abandoned bool) {
 	if a == nil {
 		return
 	}
-	p.endWait()
-	p.account = nil
 	d := a.all
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	p.endWaitLocked()
+	p.account = nil
 	a.pending--
 	if a.forget(); abandoned {
 		a.left = min(a.left+1, abandonMost)

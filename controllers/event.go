@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -67,7 +66,14 @@ func (l *eventLog) isNew(object, event string, now time.Time) bool {
 
 // dropOldest takes out what is the oldest.
 func dropOldest[K comparable, V any](of map[K]V, at func(V) time.Time) {
-	delete(of, slices.MinFunc(slices.Collect(maps.Keys(of)), func(a, b K) int { return at(of[a]).Compare(at(of[b])) }))
+	var oldest K
+	first := true
+	for key, value := range of {
+		if first || at(value).Before(at(of[oldest])) {
+			oldest, first = key, false
+		}
+	}
+	delete(of, oldest)
 }
 
 // forgetLocked removes what is older than eventWindow.

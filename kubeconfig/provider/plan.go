@@ -123,8 +123,10 @@ func (t *stored) version() string {
 	return orEmpty(t.secret).ResourceVersion
 }
 
+var noSecret = &corev1.Secret{}
+
 // orEmpty returns s, or a Secret without anything if it is nil. It is only read.
-func orEmpty(s *corev1.Secret) *corev1.Secret { return cmp.Or(s, &corev1.Secret{}) }
+func orEmpty(s *corev1.Secret) *corev1.Secret { return cmp.Or(s, noSecret) }
 
 // isOurs reports whether this provider manages the Secret.
 func (s *state) isOurs(t *stored) bool { return t.manager == s.config.providerName() }

@@ -87,8 +87,12 @@ type DialCounts struct {
 func (sess *agentSession) sessionInfo() SessionInfo {
 	stats := sess.Mux.Stats()
 	all, recent := sess.counts.load()
+	remote := "" // the connection of a Listener of somebody else's may have none
+	if sess.remote != nil {
+		remote = sess.remote.String()
+	}
 	return SessionInfo{
-		Cluster: sess.id.Cluster, Agent: sess.id.Agent, Replica: sess.replica, ID: sess.number, Remote: sess.remote.String(), Program: sess.program,
+		Cluster: sess.id.Cluster, Agent: sess.id.Agent, Replica: sess.replica, ID: sess.number, Remote: remote, Program: sess.program,
 		Since: sess.Since, Expires: sess.lifeEnd(), Draining: sess.Retired(),
 		Streams: sess.OpenStreams(), DialCounts: all, Recent: recent,
 		BytesIn: stats.BytesIn, BytesOut: stats.BytesOut, RoundTrip: stats.RTT,

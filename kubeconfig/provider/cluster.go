@@ -174,6 +174,14 @@ func serverAddress(server string) string {
 
 const kubeconfigSuffix = "-kubeconfig"
 
+// serverURL is the URL of the Cluster's endpoint; empty without one.
+func (c Cluster) serverURL() string {
+	if c.Endpoint == (kubeconfig.Endpoint{}) {
+		return ""
+	}
+	return "https://" + c.Endpoint.String()
+}
+
 func (c Cluster) ownerReference() metav1.OwnerReference {
 	return metav1.OwnerReference{APIVersion: c.APIVersion, Kind: "Cluster", Name: c.Name, UID: types.UID(c.UID)}
 }

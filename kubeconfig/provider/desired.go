@@ -175,7 +175,7 @@ func (d *decider) naturalServer() (server, endpoint string) {
 			server = a.Natural
 		}
 		if a.Endpoint != "" && serverAddress(server) == serverAddress(a.Endpoint) && d.endpointOf(server) == "" {
-			server = "https://" + d.cluster.Endpoint.String()
+			server = d.cluster.serverURL()
 		}
 	}
 	return server, d.endpointOf(server)

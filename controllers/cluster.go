@@ -111,9 +111,9 @@ func refusalText(err error) string {
 func nameOf(object client.Object) types.NamespacedName { return client.ObjectKeyFromObject(object) }
 
 // checkScope asks the API server whether a Cluster is still the one that a cache had, and
-// says the same. If the cached one has no UID, the cache had none, and there must be none. It is
-// called right before a write, or the first of those that one plan makes within scopeTime. If
-// something differs, the error is errCacheLate: the cache will show the change.
+// says the same. If the cached one has no UID, the cache had none, and there must be none. If
+// something differs, the error is errCacheLate: the cache will show the change. It is called right
+// before a write; for the other writes of the same plan the answer holds for scopeTime.
 func checkScope(ctx context.Context, live client.Reader, cached *unstructured.Unstructured) error {
 	now, err := liveCluster(ctx, live, cached, nameOf(cached))
 	if err != nil {

@@ -295,7 +295,7 @@ func readJoins(ctx context.Context, st *state) (records []joinRecord, err error)
 	return records, err
 }
 
-// readJoin returns that of the cluster; fs.ErrNotExist if there is none.
+// readJoin returns the cluster's record; fs.ErrNotExist if the cluster is not registered.
 func readJoin(ctx context.Context, st *state, cluster string) (r joinRecord, err error) {
 	text, err := st.read(ctx, joinFile(cluster))
 	if err == nil {

@@ -50,8 +50,8 @@ func newTicketKey() []byte {
 	return key
 }
 
-// readTicketKeys creates a key if there is none. What rotationFile says holds while one of its
-// keys signs.
+// readTicketKeys reads the keys, and creates the first. rotationFile counts only if one of its two
+// keys signs: else it is left from a rotation that was ended.
 func readTicketKeys(ctx context.Context, st *state) (k ticketKeys, err error) {
 	keys, err := st.readOrCreate(ctx, ticketKeyFile, func() ([]byte, error) { return newTicketKey(), nil })
 	if err != nil {
@@ -188,8 +188,8 @@ func (t *tickets) noteUse(id gateway.Identity) {
 	t.used[id] = time.Now().UTC().Truncate(time.Hour)
 }
 
-// saveUses saves the uses since the last call, for all servers and for rotate drop. After drop there
-// are none. What fails is noted again when the client comes again.
+// saveUses saves the uses since the last call, for all servers and for rotate drop. A use that can't
+// be saved is noted again when the client comes again.
 func (t *tickets) saveUses(ctx context.Context, st *state) (err error) {
 	t.mu.Lock()
 	used := t.used

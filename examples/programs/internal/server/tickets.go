@@ -348,7 +348,7 @@ func (t *tickets) loadRevoked(ctx context.Context, st *state) error {
 }
 
 // revokeTicket revokes the ticket in a kubeconfig, or in the URL that causeway ticket has
-// printed. It forgets those that have ended.
+// printed. The records of revoked tickets that have ended are deleted.
 func revokeTicket(ctx context.Context, st *state, from io.Reader) (gateway.Ticket, error) {
 	user, err := readTicket(from)
 	if err != nil {

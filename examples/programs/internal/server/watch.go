@@ -129,9 +129,9 @@ func (p *program) followCertificate(listener, cert, key string) (*tls.Config, er
 	return &tls.Config{GetCertificate: c.Get}, nil
 }
 
-// followClientCAs has the door ask for certificates of the authorities in the file, and
-// lets their clients in: those that are there when a client asks for a connection, since
-// the TLS of HTTP/2 may have begun long before.
+// followClientCAs has the door ask for certificates of the authorities in the file, and lets their
+// clients in. Each request is checked by the file as it is then: a connection by HTTP/2 may have
+// begun long before.
 func (p *program) followClientCAs(g *gateway.Gateway, file string) error {
 	var current atomic.Pointer[x509.CertPool]
 	authorities, err := follow.Open(file, func(text []byte) error {

@@ -62,6 +62,9 @@ func (b *Budget) limit() int64 { return cmp.Or(max(b.Bytes, 0), 256<<20) }
 
 func (b *Budget) isNearBound() bool { return b.held.Load() > b.limit()/16*15 }
 
+// Size returns how many bytes may be held.
+func Size(b *Budget) int { return int(b.limit()) }
+
 // Held returns how many bytes are held.
 func Held(b *Budget) int { return int(b.held.Load()) }
 

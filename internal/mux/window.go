@@ -38,11 +38,11 @@ import (
 const (
 	initialWindow = 256 << 10 // yamux's
 
-	// maxGrown is how many bytes all windows of a session may grow together. One
-	// stream may have half of it, 32 MiB: enough for 1 Gbit/s with a round trip of
-	// 200 ms (25 MB). It is also the largest receive buffer that Linux 6.18 gives a
-	// TCP connection by default, so a larger window would wait for TCP.
-	maxGrown = 64 << 20
+	// maxGrown is how many bytes all windows of a session may grow together, and not by more than the
+	// Budget has. One stream may have half of it, 64 MiB. In its start BBR has 2.9 times as much under way
+	// as the line holds, which is 36 MB at 1 Gbit/s and 100 ms. A window that ends before that is taken for a
+	// program that has no more to send, and the start goes on, with losses, for as long as the connection.
+	maxGrown = 128 << 20
 
 	// maxWindow is the largest window.
 	maxWindow = initialWindow + maxGrown/2
@@ -136,7 +136,7 @@ func (s *Session) resizeWindowLocked(w *flowControl, now time.Duration) {
 		want = min(want, w.size)
 	}
 	// The share: half of what the other streams have left of maxGrown.
-	fair := initialWindow + (maxGrown-s.grownTotal+w.extraSize())/2
+	fair := initialWindow + (min(maxGrown, budget.Size(s.config.Budget))-s.grownTotal+w.extraSize())/2
 	if want > fair {
 		s.reclaimIdleLocked(now)
 	}

@@ -92,18 +92,22 @@ func TestWindowGrows(t *testing.T) {
 	}
 }
 
-// No window grows while half of the Budget is used.
+// No window grows while half of the Budget is used, nor to more than half of it.
 func TestWindowsLeaveTheBudget(t *testing.T) {
-	for _, tt := range []struct{ used, want int }{{mux.MaxGrown/2 + 1, mux.Initial}, {0, mux.MaxWindow / 2}} {
+	for _, tt := range []struct{ size, used, least, most int }{
+		{mux.MaxGrown, mux.MaxGrown/2 + 1, mux.Initial, mux.Initial},
+		{mux.MaxGrown, 0, mux.MaxWindow / 2, mux.MaxWindow},
+		{16 << 20, 0, 6 << 20, mux.Initial + 8<<20},
+	} {
 		synctest.Test(t, func(t *testing.T) {
-			b := &budget.Budget{Bytes: mux.MaxGrown}
+			b := &budget.Budget{Bytes: int64(tt.size)}
 			budget.Add(b, tt.used)
 			client, server := sessions(t, longLine(100*time.Millisecond, gbit), &mux.Config{Budget: b})
 			st, stop := flow(t, client, server)
 			go io.Copy(io.Discard, st)
 			time.Sleep(3 * time.Second)
-			if got := st.Window(); got > tt.want && tt.used > 0 || got < tt.want {
-				t.Errorf("%d bytes used: got a window of %d, want %d", tt.used, got, tt.want)
+			if got := st.Window(); got < tt.least || got > tt.most {
+				t.Errorf("%d bytes of %d used: got a window of %d, want %d to %d", tt.used, tt.size, got, tt.least, tt.most)
 			}
 			stop()
 		})

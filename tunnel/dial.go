@@ -380,7 +380,7 @@ func (r *dialRun) dialThrough(ctx context.Context, s *session.Session, m *wire.M
 	if r.share != 0 {
 		m.AddUint(wire.TagShare, r.share)
 	}
-	stream, answer, err := s.Exchange(ctx, m, r.early, elsewhere)
+	stream, answer, err := s.Exchange(ctx, session.Caller{Share: r.share, Holder: r.holder}, m, r.early, elsewhere)
 	if err == nil && answer.Kind != wire.MsgDialed {
 		stream.Reset(0)
 		err = wire.ErrMalformed
@@ -396,7 +396,6 @@ func (r *dialRun) dialThrough(ctx context.Context, s *session.Session, m *wire.M
 		return nil, nil, refused
 	}
 	stream.SetReadDeadline(time.Time{})
-	stream.SetShare(r.share, r.holder)
 	return stream, answer, nil
 }
 

@@ -221,6 +221,37 @@ func TestMaxStreams(t *testing.T) {
 	}
 }
 
+// A client that opens all the streams it can leaves some of each session to the others, and so do all
+// of those that another replica forwards for; a program that names no caller has all.
+func TestMaxStreamsByCaller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const most = 40
+		b := newBed(t, &tunnel.Server{MaxStreams: most})
+		b.agent(&tunnel.Agent{})
+		open := func(caller string) (n int) {
+			for ; n <= most; n++ {
+				conn, err := b.s.Dialer(testCluster).DialContext(tunnel.WithCaller(t.Context(), caller), "tcp", "echo:7")
+				if err != nil {
+					if codeOf(err) != tunnel.CodeTooManyStreams {
+						t.Errorf("%s: got %v, want too many streams", caller, err)
+					}
+					break
+				}
+				t.Cleanup(func() { conn.Close() })
+			}
+			return n
+		}
+		for _, tt := range []struct {
+			caller string
+			want   int
+		}{{"one", 30}, {"two", 8}, {"three", 2}, {"one", 0}, {"four", 0}} {
+			if n := open(tt.caller); n != tt.want {
+				t.Errorf("%q: got %d streams, want %d", tt.caller, n, tt.want)
+			}
+		}
+	})
+}
+
 // An agent that does not answer as it should: the dial moves on to another
 // agent if that one may do better, and only then.
 func TestDialMovesOn(t *testing.T) {

@@ -199,10 +199,10 @@ func TestManyForwardsAtOnce(t *testing.T) {
 		r := newReplicas(t)
 		r.members.all = []string{"a:1", "b:1"}
 		for _, name := range []string{"a", "b"} {
-			r.serve(&tunnel.Server{Name: name, MaxStreams: n + 1})
+			r.serve(&tunnel.Server{Name: name, MaxStreams: 2 * n})
 		}
 		r.mesh()
-		r.at("b", &tunnel.Agent{MaxStreams: n + 1})
+		r.at("b", &tunnel.Agent{MaxStreams: 2 * n})
 		r.beds["a"].echo().Close()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/causewayproject/causeway/internal/printable"
+	"github.com/causewayproject/causeway/tunnel/internal/session"
 	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
@@ -140,7 +141,7 @@ func (l *outboundPeer) askForAgent(ctx context.Context, cluster string) Code {
 		defer cancel()
 	}
 	l.countStream()
-	stream, m, err := l.Exchange(ctx, wire.New(wire.MsgAsk).AddString(wire.TagCluster, cluster), nil, func(context.Context) bool { return true })
+	stream, m, err := l.Exchange(ctx, session.Caller{}, wire.New(wire.MsgAsk).AddString(wire.TagCluster, cluster), nil, func(context.Context) bool { return true })
 	if err != nil {
 		return CodeLost
 	}

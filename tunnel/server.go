@@ -58,7 +58,8 @@ type Server struct {
 	// nil, it gets none. See [Server.Push] for changes in between.
 	Payloads func(ctx context.Context, id Identity) ([]Payload, error)
 	// MaxStreams is how many streams a session carries at once. One more goes to
-	// another agent, or fails with [CodeTooManyStreams]. Zero means 1,000.
+	// another agent, or fails with [CodeTooManyStreams]. So does the dial of a caller (see [WithCaller]), or
+	// of another replica, that has three times as many there as are free. Zero means 1,000.
 	MaxStreams int
 	// MaxPending is how many carriers may be in their handshake at once, each with
 	// at most 24 KiB of memory and some 16 KiB of stack. Zero means 1,000. If one

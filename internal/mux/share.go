@@ -45,6 +45,18 @@ func (st *Stream) SetShare(key uint64, holder budget.Holder) {
 	}
 }
 
+// StreamsOf returns how many streams are open for whoever the share is for: see SetShare.
+func (s *Session) StreamsOf(key uint64, holder budget.Holder) (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, sh := range s.shares {
+		if sh.key == key || holder.By != nil && sh.holder.By == holder.By {
+			n += sh.streams
+		}
+	}
+	return n
+}
+
 // leaveShareLocked is called when st stands in no queue.
 func (s *Session) leaveShareLocked(st *Stream) {
 	sh := st.share

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/causewayproject/causeway/internal/budget"
 	"github.com/causewayproject/causeway/internal/ended"
 	"github.com/causewayproject/causeway/internal/mux"
 	"github.com/causewayproject/causeway/tunnel/internal/carrier"
@@ -79,8 +80,8 @@ func (s *Session) endProbe(p *probe, alive bool) {
 // the answer. The two have at most mux.MaxFirst bytes. A session that stays silent is
 // probed, and given up if elsewhere returns true: see awaitAnswer. The caller closes the
 // stream, unless there is an error.
-func (s *Session) Exchange(ctx context.Context, m *wire.Message, early []byte, elsewhere func(context.Context) bool) (*mux.Stream, *wire.Message, error) {
-	stream, err := s.Open(ctx, append(m.Encode(), early...))
+func (s *Session) Exchange(ctx context.Context, by Caller, m *wire.Message, early []byte, elsewhere func(context.Context) bool) (*mux.Stream, *wire.Message, error) {
+	stream, err := s.open(ctx, by, append(m.Encode(), early...))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -97,13 +98,23 @@ func (s *Session) Exchange(ctx context.Context, m *wire.Message, early []byte, e
 	return stream, answer, nil
 }
 
-// Open opens a stream with its first bytes, a message at least. If the carrier takes
+// Caller is for whom a stream is opened: see mux.Stream.SetShare. The zero value is this program.
+type Caller struct {
+	Share  uint64
+	Holder budget.Holder
+}
+
+// Open opens a stream of this program with its first bytes, a message at least. If the carrier takes
 // nothing for wire.SuspectAfter, it returns a *mux.LostError and marks the session
 // suspect.
 func (s *Session) Open(ctx context.Context, first []byte) (*mux.Stream, error) {
+	return s.open(ctx, Caller{}, first)
+}
+
+func (s *Session) open(ctx context.Context, by Caller, first []byte) (*mux.Stream, error) {
 	short, cancel := context.WithTimeout(ctx, wire.SuspectAfter)
 	defer cancel()
-	stream, err := s.openLimited(short, first)
+	stream, err := s.openLimited(short, by, first)
 	if err != nil && short.Err() != nil && ctx.Err() == nil {
 		s.markSuspect()
 		return nil, &mux.LostError{Err: errors.New("the other end takes nothing")}
@@ -111,25 +122,30 @@ func (s *Session) Open(ctx context.Context, first []byte) (*mux.Stream, error) {
 	return stream, err
 }
 
-// ErrTooMany is returned when Limit streams are open.
+// ErrTooMany is returned when Limit streams are open, or too many of the caller.
 var ErrTooMany = errors.New("too many streams")
 
-// openLimited opens a stream unless Limit streams are open. One caller at a time
-// counts and opens, or two could open the last one.
-func (s *Session) openLimited(ctx context.Context, first []byte) (*mux.Stream, error) {
-	if s.opening == nil {
-		return s.Mux.Open(ctx, first)
+// openLimited opens a stream unless Limit streams are open, or a caller has three times as many as it would
+// leave to others. One goroutine at a time counts and opens, or two could open the last one.
+func (s *Session) openLimited(ctx context.Context, by Caller, first []byte) (*mux.Stream, error) {
+	if s.opening != nil {
+		select {
+		case s.opening <- struct{}{}:
+			defer func() { <-s.opening }()
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+		open := s.OpenStreams()
+		free := s.Limit - open
+		if free <= 0 || by.Share != 0 && open >= 3*free && s.Mux.StreamsOf(by.Share, by.Holder) >= 3*free {
+			return nil, ErrTooMany
+		}
 	}
-	select {
-	case s.opening <- struct{}{}:
-		defer func() { <-s.opening }()
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	stream, err := s.Mux.Open(ctx, first)
+	if err == nil {
+		stream.SetShare(by.Share, by.Holder)
 	}
-	if s.OpenStreams() >= s.Limit {
-		return nil, ErrTooMany
-	}
-	return s.Mux.Open(ctx, first)
+	return stream, err
 }
 
 // awaitAnswer reads the answer to a request. If none has come within

@@ -128,7 +128,7 @@ func (r *role) serveStream(stream *mux.Stream) {
 }
 
 func (r *role) ask(ctx context.Context) (*mux.Stream, error) {
-	stream, _, err := r.Exchange(ctx, wire.New(wire.MsgAsk), nil, func(context.Context) bool { return false })
+	stream, _, err := r.Exchange(ctx, session.Caller{}, wire.New(wire.MsgAsk), nil, func(context.Context) bool { return false })
 	return stream, err
 }
 

@@ -8,6 +8,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -21,7 +22,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
+	"k8s.io/apimachinery/pkg/version"
+	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"github.com/causewayproject/causeway/dialer"
 	"github.com/causewayproject/causeway/kubeconfig"
@@ -122,11 +124,11 @@ func (d *demo) try(ctx context.Context, r route) (answer string, err error) {
 		return "", err
 	}
 	defer client.Close()
-	clientset, err := kubernetes.NewForConfig(client.Config())
+	core, err := coreclient.NewForConfig(client.Config()) // kubernetes.NewForConfig does as well
 	if err != nil {
 		return "", err
 	}
-	return ask(ctx, clientset)
+	return ask(ctx, core)
 }
 
 // newClient builds the kubeconfig and its Secret, and returns a client of what the
@@ -149,30 +151,33 @@ func (d *demo) newClient(r route) (*connect.Client, error) {
 }
 
 // ask gets an answer from the API server that shows people that it was reached.
-func ask(ctx context.Context, clientset kubernetes.Interface) (string, error) {
-	rest := clientset.Discovery().RESTClient()
-	ready, err := rest.Get().AbsPath("/readyz").DoRaw(ctx)
+func ask(ctx context.Context, core coreclient.CoreV1Interface) (string, error) {
+	ready, err := core.RESTClient().Get().AbsPath("/readyz").DoRaw(ctx)
 	if err != nil {
 		return "", err
 	}
-	version, err := clientset.Discovery().ServerVersion()
+	text, err := core.RESTClient().Get().AbsPath("/version").DoRaw(ctx)
 	if err != nil {
 		return "", err
 	}
-	list, err := clientset.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
+	var server version.Info
+	if err := json.Unmarshal(text, &server); err != nil {
+		return "", err
+	}
+	list, err := core.Namespaces().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return "", err
 	}
-	watched, err := watchOne(ctx, clientset)
+	watched, err := watchOne(ctx, core)
 	if err != nil {
 		return "", fmt.Errorf("watch: %w", err)
 	}
-	return fmt.Sprintf("%s, readyz %s, %d namespaces, watch saw %q", version.GitVersion, ready, len(list.Items), watched), nil
+	return fmt.Sprintf("%s, readyz %s, %d namespaces, watch saw %q", server.GitVersion, ready, len(list.Items), watched), nil
 }
 
 // watchOne returns the name of the first namespace that a watch tells of.
-func watchOne(ctx context.Context, clientset kubernetes.Interface) (string, error) {
-	w, err := clientset.CoreV1().Namespaces().Watch(ctx, metav1.ListOptions{})
+func watchOne(ctx context.Context, core coreclient.CoreV1Interface) (string, error) {
+	w, err := core.Namespaces().Watch(ctx, metav1.ListOptions{})
 	if err != nil {
 		return "", err
 	}

@@ -17,7 +17,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/httpstream"
-	"k8s.io/client-go/kubernetes"
+	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/portforward"
 	"k8s.io/client-go/tools/remotecommand"
@@ -38,11 +38,11 @@ func overDialer(t *testing.T, api *apiServer) *connect.Client {
 
 func subresource(t *testing.T, config *rest.Config, name string) *url.URL {
 	t.Helper()
-	clientset, err := kubernetes.NewForConfig(config)
+	core, err := coreclient.NewForConfig(config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := clientset.CoreV1().RESTClient().Post().Resource("pods").Namespace("default").Name("etcd-0").SubResource(name)
+	r := core.RESTClient().Post().Resource("pods").Namespace("default").Name("etcd-0").SubResource(name)
 	if name == "exec" {
 		r.Param("command", "cat").Param("stdin", "true").Param("stdout", "true")
 	}

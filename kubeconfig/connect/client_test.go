@@ -22,7 +22,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
+	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
@@ -47,11 +47,11 @@ func build(t *testing.T, api *apiServer, route kubeconfig.Route) *clientcmdapi.C
 
 // namespaces lists namespaces through a new clientset.
 func namespaces(config *rest.Config) error {
-	clientset, err := kubernetes.NewForConfig(config)
+	core, err := coreclient.NewForConfig(config)
 	if err != nil {
 		return err
 	}
-	list, err := clientset.CoreV1().Namespaces().List(context.Background(), metav1.ListOptions{})
+	list, err := core.Namespaces().List(context.Background(), metav1.ListOptions{})
 	if err == nil && (len(list.Items) != 1 || list.Items[0].Name != "default") {
 		err = fmt.Errorf("got %d namespaces", len(list.Items))
 	}

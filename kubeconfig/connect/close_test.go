@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/kubernetes"
+	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"github.com/causewayproject/causeway/dialer"
 	"github.com/causewayproject/causeway/internal/test/kubetest"
@@ -67,11 +67,11 @@ func TestCloseEndsConnections(t *testing.T) {
 func TestCloseEndsWatch(t *testing.T) {
 	api := newAPIServer(t)
 	c := kubetest.NewClient(t, build(t, api, kubeconfig.Route{}), &connect.Options{Forward: api.dialer()})
-	clientset, err := kubernetes.NewForConfig(c.Config())
+	core, err := coreclient.NewForConfig(c.Config())
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := clientset.CoreV1().Namespaces().Watch(t.Context(), metav1.ListOptions{})
+	w, err := core.Namespaces().Watch(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
+	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"github.com/causewayproject/causeway/internal/test/pki"
 	"github.com/causewayproject/causeway/kubeconfig"
@@ -33,12 +33,12 @@ func ExampleNew() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	clientset, err := kubernetes.NewForConfig(client.Config())
+	core, err := coreclient.NewForConfig(client.Config())
 	if err != nil {
 		log.Fatal(err)
 	}
 	client.Close()
-	_, err = clientset.CoreV1().Namespaces().List(context.Background(), metav1.ListOptions{})
+	_, err = core.Namespaces().List(context.Background(), metav1.ListOptions{})
 	fmt.Println(errors.Is(err, net.ErrClosed))
 	// Output:
 	// true
@@ -61,11 +61,11 @@ func ExampleCache() {
 			return err
 		}
 		defer release()
-		clientset, err := kubernetes.NewForConfig(client.Config())
+		core, err := coreclient.NewForConfig(client.Config())
 		if err != nil {
 			return err
 		}
-		_, err = clientset.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+		_, err = core.Nodes().List(ctx, metav1.ListOptions{})
 		return err
 	}
 	deleted := func(secret *corev1.Secret) { cache.Forget(secret.Namespace, secret.Name) }

@@ -18,7 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/kubernetes"
+	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/causewayproject/causeway/internal/test/kubetest"
@@ -114,13 +114,13 @@ func TestFollow(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			f := newFollowed(t)
 			config := f.Config()
-			clientset, err := kubernetes.NewForConfig(config)
+			core, err := coreclient.NewForConfig(config)
 			if err != nil {
 				t.Fatal(err)
 			}
 			list := func() {
 				t.Helper()
-				if _, err := clientset.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{}); err != nil {
+				if _, err := core.Namespaces().List(t.Context(), metav1.ListOptions{}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -255,11 +255,11 @@ func TestFollowLingers(t *testing.T) {
 func TestFollowCuts(t *testing.T) {
 	f := newFollowed(t)
 	f.SetLinger(0)
-	clientset, err := kubernetes.NewForConfig(f.Config())
+	core, err := coreclient.NewForConfig(f.Config())
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := clientset.CoreV1().Namespaces().Watch(t.Context(), metav1.ListOptions{})
+	w, err := core.Namespaces().Watch(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -283,13 +283,13 @@ func TestFollowCuts(t *testing.T) {
 func TestFollowRepeats(t *testing.T) {
 	f := newFollowed(t)
 	f.SetLinger(0)
-	clientset, err := kubernetes.NewForConfig(f.Config())
+	core, err := coreclient.NewForConfig(f.Config())
 	if err != nil {
 		t.Fatal(err)
 	}
 	f.two.hanging = nil
 	got := make(chan error)
-	go func() { got <- clientset.CoreV1().RESTClient().Get().AbsPath("/hang").Do(t.Context()).Error() }()
+	go func() { got <- core.RESTClient().Get().AbsPath("/hang").Do(t.Context()).Error() }()
 	<-f.one.hanging
 	f.use(t, buildAt(t, f.two, otherAddress))
 	if err := <-got; !apierrors.IsNotFound(err) {

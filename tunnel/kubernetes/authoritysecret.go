@@ -12,8 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	coreinformers "k8s.io/client-go/informers/core/v1"
-	"k8s.io/client-go/kubernetes"
+	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/causewayproject/causeway/tunnel"
@@ -32,8 +31,10 @@ const DataTrusted = "trusted.crt"
 // for [AuthoritySecret.LoadOrCreate], to create secrets in Namespace, which RBAC
 // can't limit to a name.
 type AuthoritySecret struct {
-	// Client reaches the API server. Required.
-	Client kubernetes.Interface
+	// Client reaches the API server; a kubernetes.Interface of client-go is one. Required.
+	Client interface {
+		CoreV1() coreclient.CoreV1Interface
+	}
 	// Namespace and Name are the Secret's. Required.
 	Namespace, Name string
 	// Error, if not nil, is called by Watch when the Secret can't be watched or
@@ -93,7 +94,7 @@ func (s AuthoritySecret) Watch(ctx context.Context, set func(*tunnel.Authority) 
 	if err := checkFields("authority secret", s.Client, "Namespace", s.Namespace, "Name", s.Name); err != nil {
 		return err
 	}
-	informer := coreinformers.NewFilteredSecretInformer(s.Client, s.Namespace, 0, cache.Indexers{}, func(o *metav1.ListOptions) {
+	informer := newInformer(s.Client.CoreV1().Secrets(s.Namespace), &corev1.Secret{}, func(o *metav1.ListOptions) {
 		o.FieldSelector = fields.OneTermEqualSelector("metadata.name", s.Name).String()
 	})
 	key := cache.ObjectName{Namespace: s.Namespace, Name: s.Name}.String()

@@ -1,6 +1,7 @@
 package kubernetes_test
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"net/http"
@@ -11,7 +12,12 @@ import (
 	"testing"
 	"time"
 
-	clientset "k8s.io/client-go/kubernetes"
+	authenticationclient "k8s.io/client-go/kubernetes/typed/authentication/v1"
+	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
+	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
+	discoveryclient "k8s.io/client-go/kubernetes/typed/discovery/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/causewayproject/causeway/internal/test/apitest"
 	"github.com/causewayproject/causeway/tunnel/kubernetes"
@@ -19,14 +25,48 @@ import (
 
 const namespace = "system"
 
-// client returns a client of its own, as each replica has one.
-func client(t *testing.T, s *apitest.Server) clientset.Interface {
+// clients are what the package needs of a clientset, which as a whole takes long to compile.
+type clients struct {
+	core           coreclient.CoreV1Interface
+	discovery      discoveryclient.DiscoveryV1Interface
+	authentication authenticationclient.AuthenticationV1Interface
+	authorization  authorizationclient.AuthorizationV1Interface
+}
+
+func (c clients) CoreV1() coreclient.CoreV1Interface                { return c.core }
+func (c clients) DiscoveryV1() discoveryclient.DiscoveryV1Interface { return c.discovery }
+func (c clients) AuthenticationV1() authenticationclient.AuthenticationV1Interface {
+	return c.authentication
+}
+func (c clients) AuthorizationV1() authorizationclient.AuthorizationV1Interface {
+	return c.authorization
+}
+
+// newClients returns clients that share a rate limit, as a clientset's do.
+func newClients(t *testing.T, config *rest.Config) clients {
 	t.Helper()
-	c, err := clientset.NewForConfig(s.Config())
-	if err != nil {
-		t.Fatal(err)
+	if qps := cmp.Or(config.QPS, rest.DefaultQPS); qps > 0 {
+		config.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(qps, cmp.Or(config.Burst, rest.DefaultBurst))
 	}
-	return c
+	return clients{
+		must(coreclient.NewForConfig(config))(t), must(discoveryclient.NewForConfig(config))(t),
+		must(authenticationclient.NewForConfig(config))(t), must(authorizationclient.NewForConfig(config))(t),
+	}
+}
+
+func must[C any](c C, err error) func(*testing.T) C {
+	return func(t *testing.T) C {
+		if t.Helper(); err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+}
+
+// client returns a client of its own, as each replica has one.
+func client(t *testing.T, s *apitest.Server) clients {
+	t.Helper()
+	return newClients(t, s.Config())
 }
 
 // start calls run until the test, or stop, ends it. It has to return nil.

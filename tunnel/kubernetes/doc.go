@@ -18,6 +18,8 @@
 //	server := &tunnel.Server{Authority: authority, Store: store}
 //	go server.FollowStore(ctx)
 //
+// docs/tunnel.md has the whole program, with a gateway.
+//
 // # Rights
 //
 // Each type says which rights it needs. Together, in the namespace of the servers:

@@ -13,8 +13,9 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	discoveryinformers "k8s.io/client-go/informers/discovery/v1"
-	"k8s.io/client-go/kubernetes"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	discoveryclient "k8s.io/client-go/kubernetes/typed/discovery/v1"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/causewayproject/causeway/tunnel"
@@ -32,8 +33,10 @@ import (
 // It needs the right to list and watch endpointslices (discovery.k8s.io) in
 // Namespace, which a Role can grant.
 type EndpointSlices struct {
-	// Client reaches the API server. Required.
-	Client kubernetes.Interface
+	// Client reaches the API server; a kubernetes.Interface of client-go is one. Required.
+	Client interface {
+		DiscoveryV1() discoveryclient.DiscoveryV1Interface
+	}
 	// Namespace is the Service's. Required.
 	Namespace string
 	// Service is the name of the Service, headless or not. Required.
@@ -58,7 +61,7 @@ func (s EndpointSlices) Watch(ctx context.Context, set func(zones map[string]str
 	if err := checkFields("endpoint slices", s.Client, "Namespace", s.Namespace, "Service", s.Service); err != nil {
 		return err
 	}
-	informer := discoveryinformers.NewFilteredEndpointSliceInformer(s.Client, s.Namespace, 0, cache.Indexers{}, func(o *metav1.ListOptions) {
+	informer := newInformer(s.Client.DiscoveryV1().EndpointSlices(s.Namespace), &discoveryv1.EndpointSlice{}, func(o *metav1.ListOptions) {
 		o.LabelSelector = labels.Set{discoveryv1.LabelServiceName: s.Service}.String()
 	})
 	watching, stop := context.WithCancelCause(ctx)
@@ -144,6 +147,27 @@ func (s EndpointSlices) findPort(ports []discoveryv1.EndpointPort) (string, bool
 		return "", false
 	}
 	return found[0], true
+}
+
+// lister is a client of one kind of object in a namespace.
+type lister[L runtime.Object] interface {
+	List(context.Context, metav1.ListOptions) (L, error)
+	Watch(context.Context, metav1.ListOptions) (watch.Interface, error)
+}
+
+// newInformer returns an informer of the objects that choose selects. The informers of client-go need
+// its whole clientset.
+func newInformer[L runtime.Object](of lister[L], object runtime.Object, choose func(*metav1.ListOptions)) cache.SharedIndexInformer {
+	return cache.NewSharedIndexInformer(&cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			choose(&o)
+			return of.List(ctx, o)
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			choose(&o)
+			return of.Watch(ctx, o)
+		},
+	}, object, 0, cache.Indexers{})
 }
 
 // followInformer runs an informer until ctx ends, and calls changed when the cache

@@ -3,13 +3,11 @@ package kubernetes
 import (
 	"fmt"
 	"slices"
-
-	"k8s.io/client-go/kubernetes"
 )
 
 // checkFields returns an error for the first field that is not set. fields are names, each
 // with its value.
-func checkFields(what string, client kubernetes.Interface, fields ...string) error {
+func checkFields(what string, client any, fields ...string) error {
 	if client == nil {
 		return requiredField(what, "Client")
 	}

@@ -15,8 +15,6 @@ import (
 	"testing"
 	"time"
 
-	clientset "k8s.io/client-go/kubernetes"
-
 	"github.com/causewayproject/causeway/internal/test/apitest"
 	"github.com/causewayproject/causeway/internal/test/enroltest"
 	"github.com/causewayproject/causeway/tunnel"
@@ -51,10 +49,7 @@ func TestMadeUpTokens(t *testing.T) {
 	api := apitest.New(t)
 	config := api.Config()
 	config.QPS = 0 // client-go's default
-	limited, err := clientset.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	limited := newClients(t, config)
 	refusals := &refusalCounts{by: map[tunnel.Code]int{}}
 	server := &tunnel.Server{Authority: authority(t), Hooks: tunnel.Hooks{Refused: refusals.refused},
 		Store: &kubernetes.SecretStore{Client: limited, Namespace: namespace}}

@@ -19,7 +19,6 @@ import (
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
-	clientset "k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"github.com/causewayproject/causeway/tunnel/gateway"
@@ -104,11 +103,8 @@ type heldAPI struct {
 func held(t *testing.T) (*heldAPI, *kubernetes.TokenReview) {
 	t.Helper()
 	api := &heldAPI{t: t, held: map[string]chan bool{}}
-	client, err := clientset.NewForConfig(&rest.Config{Host: "http://api.invalid", Transport: api, QPS: -1,
+	client := newClients(t, &rest.Config{Host: "http://api.invalid", Transport: api, QPS: -1,
 		ContentConfig: rest.ContentConfig{ContentType: "application/json"}})
-	if err != nil {
-		t.Fatal(err)
-	}
 	r := &kubernetes.TokenReview{Client: client, Audiences: []string{"tunnel"}, Opaque: true, Remember: -1}
 	r.SetAllow(func(context.Context, authenticationv1.UserInfo, string) error { return nil })
 	return api, r

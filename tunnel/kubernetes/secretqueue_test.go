@@ -12,7 +12,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	clientset "k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"github.com/causewayproject/causeway/internal/test/storetest"
@@ -32,10 +31,7 @@ func (emptyAPI) RoundTrip(r *http.Request) (*http.Response, error) {
 // agent is revoked, by the same client, does not wait behind the crowd.
 func TestRevokedBesideTokens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client, err := clientset.NewForConfig(&rest.Config{Host: "http://api.invalid", Transport: emptyAPI{}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		client := newClients(t, &rest.Config{Host: "http://api.invalid", Transport: emptyAPI{}})
 		s := &kubernetes.SecretStore{Client: client, Namespace: namespace}
 		began := time.Now()
 		var crowd sync.WaitGroup

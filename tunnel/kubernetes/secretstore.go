@@ -14,7 +14,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"github.com/causewayproject/causeway/tunnel"
@@ -38,10 +37,12 @@ import (
 // It needs the right to get, list, watch, create, update and delete secrets in
 // Namespace. RBAC can't select Secrets by labels: give it a namespace of its own.
 type SecretStore struct {
-	// Client reaches the API server. Required. An enrolment takes two requests, or
+	// Client reaches the API server; a kubernetes.Interface of client-go is one. Required. An enrolment takes two requests, or
 	// four if nobody watches revocations: client-go's default limit of 5 a second
 	// (rest.Config.QPS) is too low when many agents enrol at once.
-	Client kubernetes.Interface
+	Client interface {
+		CoreV1() coreclient.CoreV1Interface
+	}
 	// Namespace holds the Secrets. Required.
 	Namespace string
 	// Prefix begins the names of the Secrets and is the value of their labels: two

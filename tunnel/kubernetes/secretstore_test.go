@@ -14,7 +14,9 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/client-go/kubernetes/fake"
+	corefake "k8s.io/client-go/kubernetes/typed/core/v1/fake"
+	discoveryfake "k8s.io/client-go/kubernetes/typed/discovery/v1/fake"
+	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/causewayproject/causeway/internal/test/apitest"
 	"github.com/causewayproject/causeway/internal/test/storetest"
@@ -217,7 +219,8 @@ func TestSecretStoreAway(t *testing.T) {
 
 // What can't work says which field it lacks.
 func TestRequired(t *testing.T) {
-	ctx, c := t.Context(), fake.NewClientset()
+	fake := &clienttesting.Fake{}
+	ctx, c := t.Context(), clients{core: &corefake.FakeCoreV1{Fake: fake}, discovery: &discoveryfake.FakeDiscoveryV1{Fake: fake}}
 	for want, call := range map[string]func() error{
 		"secret store: field Client": func() error {
 			_, err := records(&kubernetes.SecretStore{Namespace: "n"}).ClaimToken(ctx, "x", "k")
@@ -244,7 +247,7 @@ func TestRequired(t *testing.T) {
 			t.Errorf("got %v, want %q", err, want)
 		}
 	}
-	if n := len(c.Actions()); n != 0 {
+	if n := len(fake.Actions()); n != 0 {
 		t.Errorf("got %d requests, want none", n)
 	}
 }

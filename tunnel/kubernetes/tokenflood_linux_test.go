@@ -20,7 +20,6 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
-	clientset "k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 
@@ -156,10 +155,7 @@ func TestTokenReviewFlood(t *testing.T) {
 	api := &slowReviewer{took: 5 * time.Millisecond}
 	s := httptest.NewServer(api)
 	defer s.Close()
-	client, err := clientset.NewForConfig(&rest.Config{Host: s.URL, QPS: 50, Burst: 50})
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := newClients(t, &rest.Config{Host: s.URL, QPS: 50, Burst: 50})
 	var refusals atomic.Int64
 	review := &kubernetes.TokenReview{Client: client, Audiences: []string{"tunnel"}, Remember: -1}
 	address := serveTokens(t, &gateway.Gateway{Authenticate: review.Authenticate, Grace: -1,

@@ -15,7 +15,8 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
+	authenticationclient "k8s.io/client-go/kubernetes/typed/authentication/v1"
+	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
 
 	"github.com/causewayproject/causeway/internal/turns"
 	"github.com/causewayproject/causeway/tunnel/gateway"
@@ -55,11 +56,14 @@ import (
 // Its methods are safe for concurrent use; its fields must not change after the
 // first call.
 type TokenReview struct {
-	// Client reaches the API server. Required. Each client that is not remembered
+	// Client reaches the API server; a kubernetes.Interface of client-go is one. Required. Each client that is not remembered
 	// takes two requests, and rest.Config.QPS bounds those of clients and strangers
 	// together. client-go's default, 5, is too low: strangers could delay a client
 	// by seconds. Set 100 or more, and use the Client for nothing else.
-	Client kubernetes.Interface
+	Client interface {
+		AuthenticationV1() authenticationclient.AuthenticationV1Interface
+		AuthorizationV1() authorizationclient.AuthorizationV1Interface
+	}
 	// Audiences are names of the gateway that no other service has, as in kubectl
 	// create token --audience. A token must be for one of them. Required. The API
 	// server's own audience would work, but then a token that is seen here could

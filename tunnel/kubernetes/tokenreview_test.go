@@ -16,7 +16,8 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes/fake"
+	authenticationfake "k8s.io/client-go/kubernetes/typed/authentication/v1/fake"
+	authorizationfake "k8s.io/client-go/kubernetes/typed/authorization/v1/fake"
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/causewayproject/causeway/tunnel/gateway"
@@ -49,10 +50,11 @@ type reviewer struct {
 // newReviewer knows good tokens, which have goodSignature, and lets annie
 // connect to default/prod.
 func newReviewer() *reviewer {
-	c := fake.NewClientset()
+	fake := &clienttesting.Fake{}
+	c := clients{authentication: &authenticationfake.FakeAuthenticationV1{Fake: fake}, authorization: &authorizationfake.FakeAuthorizationV1{Fake: fake}}
 	r := &reviewer{away: map[string]bool{}, audiences: []string{"tunnel"}, user: annie,
 		TokenReview: &kubernetes.TokenReview{Client: c, Audiences: []string{"other", "tunnel"}}}
-	c.PrependReactor("create", "tokenreviews", func(action clienttesting.Action) (bool, runtime.Object, error) {
+	fake.PrependReactor("create", "tokenreviews", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		review := action.(clienttesting.CreateAction).GetObject().(*authenticationv1.TokenReview)
 		r.tokens++
 		r.spec = review.Spec
@@ -66,7 +68,7 @@ func newReviewer() *reviewer {
 		}
 		return true, review, nil
 	})
-	c.PrependReactor("create", "subjectaccessreviews", func(action clienttesting.Action) (bool, runtime.Object, error) {
+	fake.PrependReactor("create", "subjectaccessreviews", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		review := action.(clienttesting.CreateAction).GetObject().(*authorizationv1.SubjectAccessReview)
 		r.rights++
 		r.access = review.Spec

@@ -250,6 +250,16 @@ func TestLinkedPackages(t *testing.T) {
 	}
 }
 
+// The whole clientset takes some 20 seconds of a processor to compile, for whoever runs the tests first,
+// and megabytes in each program: what needs a few kinds takes their typed clients.
+func TestNoClientset(t *testing.T) {
+	for dep := range strings.Lines(string(goTool(t, "list", "-deps", "-test", "./..."))) {
+		if dep == "k8s.io/client-go/kubernetes\n" {
+			t.Error("a package, or a test, imports k8s.io/client-go/kubernetes")
+		}
+	}
+}
+
 // A program that only merges has at most 16 MB as it is shipped: 14.8 MB, and 21.0 MB
 // with symbols and DWARF. Without k8s.io/api/core/v1, whose Secret kubeconfig.Secret
 // returns, it would have 9.4 and 13.6 MB: the init of core/v1 keeps all its types.

@@ -122,6 +122,7 @@ func resetWith(code http2.ErrCode) func(*rawHTTP2, uint32) {
 // What a proxy does in place of an answer over HTTP/2 counts as the same over
 // HTTP/1.1, and so a Failover goes on to the next, or not.
 func TestHTTP2ProxyFailed(t *testing.T) {
+	t.Parallel()
 	for _, tt := range http2Faults {
 		t.Run(tt.name, func(t *testing.T) {
 			d := rawProxy(t, "h2", func(p *rawHTTP2) {

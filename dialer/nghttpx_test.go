@@ -99,6 +99,7 @@ func TestNghttpxClose(t *testing.T) {
 // What was written before Close arrives, also at a target that begins to read
 // when the stream was reset.
 func TestNghttpxCloseLosesNothing(t *testing.T) {
+	t.Parallel()
 	const size = 1 << 20
 	got := make(chan int64, 1)
 	address := serve(t, listen(t), func(_ context.Context, conn net.Conn) {

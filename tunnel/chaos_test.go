@@ -17,7 +17,7 @@ import (
 func chaosFor(t *testing.T) time.Duration {
 	text := os.Getenv("CAUSEWAY_CHAOS")
 	if text == "" {
-		return 4 * time.Second
+		return 2 * time.Second
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil {

@@ -43,7 +43,7 @@ type pod struct {
 
 const (
 	rolloutAgents = 6
-	rolloutGrace  = 5 * time.Second
+	rolloutGrace  = 3 * time.Second
 )
 
 func newRollout(t *testing.T) *rollout {
@@ -250,6 +250,7 @@ func follow(conn net.Conn) time.Time {
 // Three replicas are restarted one after the other under 200 dials a second by
 // whichever is ready: none fails, and what is open lives as long as the grace.
 func TestRollingRestart(t *testing.T) {
+	t.Parallel()
 	r := newRollout(t)
 	var dials atomic.Int64
 	done := make(chan struct{})

@@ -40,6 +40,7 @@ func slice(name, family string, ports []any, endpoints ...any) map[string]any {
 }
 
 func TestEndpointSlices(t *testing.T) {
+	t.Parallel()
 	agents := []any{port("agents", 8443, "TCP"), port("agents", 8444, "UDP"), port("metrics", 9090, "TCP")}
 	one := []any{port("", 8443, "TCP")}
 	foreign := slice("foreign", "IPv4", agents, endpoint("10.0.9.9"))
@@ -131,6 +132,7 @@ func TestEndpointSlicesChange(t *testing.T) {
 
 // Who comes first when the API server is away waits for it.
 func TestEndpointSlicesLate(t *testing.T) {
+	t.Parallel()
 	api := apitest.New(t)
 	api.Set("endpointslices", slice("a", "IPv4", []any{port("", 1, "TCP")}, endpoint("10.0.0.1")))
 	api.SetFault(func(*http.Request) int { return http.StatusInternalServerError })

@@ -45,6 +45,7 @@ func (c *refusalCounts) of(code tunnel.Code) int {
 // has client-go's own limit of 5 requests a second. None of them costs a request,
 // and an agent that was invited enrols meanwhile.
 func TestMadeUpTokens(t *testing.T) {
+	t.Parallel()
 	const strangers, before = 200, 100
 	api := apitest.New(t)
 	config := api.Config()

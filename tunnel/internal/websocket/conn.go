@@ -427,22 +427,25 @@ func (c *Conn) sendPongs() {
 }
 
 // Close sends a Close frame. If the peer reads nothing it gives up after 100 ms, or
-// at once if a write is blocked. Blocked calls return.
+// at once if a Write is blocked. Blocked calls return.
 func (c *Conn) Close() error {
 	c.mu.Lock()
-	was, status := c.closed, cmp.Or(c.status, statusNormal)
+	was, status, ponging := c.closed, cmp.Or(c.status, statusNormal), c.ponging
 	c.closed = true
 	c.mu.Unlock()
 	if was {
 		return net.ErrClosed
 	}
 	defer c.pongs.Wait()
-	if !c.writes.TryLock() {
+	defer socket.CloseAfter(c.Conn, socket.CloseTimeout)()
+	switch {
+	case ponging: // a pong is short
+		c.writes.Lock()
+	case !c.writes.TryLock():
 		socket.Innermost(c.Conn).Close()
 		c.Conn.Close()
 		return nil
 	}
-	defer socket.CloseAfter(c.Conn, socket.CloseTimeout)()
 	c.writeFramesLocked(opClose, binary.BigEndian.AppendUint16(nil, status))
 	c.writes.Unlock()
 	if err := c.Conn.Close(); err != nil && !errors.Is(err, net.ErrClosed) {

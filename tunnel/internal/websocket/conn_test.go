@@ -226,6 +226,37 @@ func TestWebSocketPingsWithoutEnd(t *testing.T) {
 	})
 }
 
+// slowScript takes a write only when it is told to.
+type slowScript struct {
+	script
+	take chan struct{}
+}
+
+func (s *slowScript) Write(p []byte) (int, error) {
+	<-s.take
+	return s.script.Write(p)
+}
+
+// A Close while a pong is being sent says why, too.
+func TestWebSocketCloseDuringPong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		peer := &slowScript{script{Reader: strings.NewReader("\x89\x01!")}, make(chan struct{})}
+		conn := websocket.NewConn(peer, true, nil)
+		if _, err := conn.Read(make([]byte, 1)); err == nil {
+			t.Fatal("got a byte, want the end")
+		}
+		synctest.Wait()
+		go conn.Close()
+		synctest.Wait()
+		close(peer.take)
+		synctest.Wait()
+		if got := closeStatus(peer.written.Bytes(), true); got != 1000 {
+			t.Errorf("it answered with the status %d, want 1000", got)
+		}
+	})
+}
+
+
 // Who writes while Close says goodbye waits as long; see TestSendDuringClose.
 func TestWebSocketWriteDuringClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

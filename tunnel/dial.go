@@ -408,7 +408,7 @@ func (r *dialRun) explainError(ctx context.Context, err error) *Error {
 		return r.newError(contextCode(ctx.Err()), ended.Error(ctx, err))
 	case errors.Is(err, session.ErrTooMany):
 		return r.newError(CodeTooManyStreams, nil)
-	case errors.As(err, &reset) && reset.Remote && reset.Code != 0:
+	case errors.As(err, &reset) && (reset.Remote && reset.Code != 0 || reset.Code == mux.CodeBudget):
 		return r.newError(codeFromWire(uint64(reset.Code)), nil)
 	case errors.As(err, &lost), errors.As(err, &reset), errors.Is(err, net.ErrClosed):
 		return r.newError(CodeLost, err)

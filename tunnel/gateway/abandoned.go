@@ -22,6 +22,16 @@ const (
 	pendingShare = 10
 	// maxPaced is how many more may wait for their turn. The rest is refused.
 	maxPaced = abandonRate
+
+	// What brings nothing costs a client, over all its connections: a dial that fails wasteDial, another
+	// request that is refused wasteRefusal, and of the frames of HTTP/2 what a connection's allowance has lost.
+	// Beyond wasteBurst wasteRate is done in a second, and the rest waits, wasteWait at most: goroutines that
+	// always have work keep those waiting that have little.
+	wasteDial    = 2
+	wasteRefusal = 20
+	wasteBurst   = 10_000
+	wasteRate    = 2000
+	wasteWait    = time.Second
 )
 
 // errPaced is [Limited].
@@ -50,6 +60,7 @@ type abandonAccount struct {
 	paced   int           // requests that wait for their turn
 	pending int           // all that wait: for their turn, or for their answer
 	left    float64       // requests that were left, at the time
+	wasted  float64       // what brought nothing, at the time
 	at      time.Time
 }
 
@@ -69,31 +80,26 @@ func (a *abandonAccount) isPaced() bool {
 // forget reduces what the client has left, and returns the rest.
 func (a *abandonAccount) forget() float64 {
 	now := time.Now()
-	a.left, a.at = max(0, a.left-abandonRate*now.Sub(a.at).Seconds()), now
+	since := now.Sub(a.at).Seconds()
+	a.left, a.wasted, a.at = max(0, a.left-abandonRate*since), max(0, a.wasted-wasteRate*since), now
 	return a.left
 }
 
 // isIdle reports whether the client can be forgotten.
-func (a *abandonAccount) isIdle() bool { return a.pending == 0 && a.forget() == 0 }
+func (a *abandonAccount) isIdle() bool { return a.pending == 0 && a.forget() == 0 && a.wasted == 0 }
 
 // pendingDial is a request that has no answer yet. The zero value is none.
 type pendingDial struct {
-	account *abandonAccount
-	paced   bool // it has to wait for its turn
+	account *abandonAccount // nil once it was left
+	paced   bool            // it has to wait for its turn
+	isDial  bool            // the client may dial
 }
 
 // enter counts a request of the client, unless too many wait for their turn.
 func (d *abandonedDials) enter(client any) (pendingDial, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	a := d.clients[client]
-	if a == nil {
-		a = &abandonAccount{all: d, client: client, turn: make(chan struct{}, 1)}
-		if d.clients == nil {
-			d.clients = map[any]*abandonAccount{}
-		}
-		d.clients[client] = a
-	}
+	a := d.accountLocked(client)
 	paced := a.isPaced()
 	if paced {
 		if a.paced >= maxPaced {
@@ -102,7 +108,33 @@ func (d *abandonedDials) enter(client any) (pendingDial, error) {
 		a.paced++
 	}
 	a.pending++
-	return pendingDial{a, paced}, nil
+	return pendingDial{a, paced, true}, nil
+}
+
+func (d *abandonedDials) accountLocked(client any) *abandonAccount {
+	a := d.clients[client]
+	if a == nil {
+		a = &abandonAccount{all: d, client: client, turn: make(chan struct{}, 1)}
+		if d.clients == nil {
+			d.clients = map[any]*abandonAccount{}
+		}
+		d.clients[client] = a
+		d.sweepLocked()
+	}
+	return a
+}
+
+// waste counts n of what brings nothing, and returns how long the client has to wait for it.
+func (d *abandonedDials) waste(client any, n int) time.Duration {
+	if n == 0 {
+		return 0
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	a := d.accountLocked(client)
+	a.forget()
+	a.wasted = min(a.wasted+float64(n), wasteBurst+2*wasteRate)
+	return min(time.Duration((a.wasted-wasteBurst)/wasteRate*float64(time.Second)), wasteWait)
 }
 
 // isPaced reports whether a dial of the client has to wait for its turn.
@@ -167,7 +199,11 @@ func (p *pendingDial) leave(abandoned bool) {
 	if a.isIdle() {
 		delete(d.clients, a.client)
 	}
-	if len(d.clients) >= d.sweepAt { // twice as many as were left the last time
+}
+
+// sweepLocked forgets who is idle, when there are twice as many as were left the last time.
+func (d *abandonedDials) sweepLocked() {
+	if len(d.clients) >= d.sweepAt {
 		maps.DeleteFunc(d.clients, func(_ any, a *abandonAccount) bool { return a.isIdle() })
 		d.sweepAt = 2*len(d.clients) + 16
 	}

@@ -57,6 +57,9 @@ func newBudgetBed(t *testing.T, bound int64) (b *budgetBed, end func()) {
 	agent.Serve(func(st *mux.Stream) { go st.Write(make([]byte, 200<<10)) })
 	g := &gateway.Gateway{Dial: b.dial, Budget: &b.shared, Grace: -1, DialTimeout: time.Hour}
 	g.Authenticate = func(_ context.Context, c gateway.Credentials) (gateway.Identity, error) {
+		if c.User == "nobody" {
+			return gateway.Identity{}, gateway.ErrCredentials
+		}
 		return gateway.Identity{Name: c.User, Cluster: "a"}, nil
 	}
 	g.Hooks.Failed = func(err error) {
@@ -150,6 +153,49 @@ func TestAbandonedDials(t *testing.T) {
 	}
 }
 
+// Who begins anew whenever a connection ends does no more that brings nothing than on one, and others
+// don't wait.
+func TestWasteOfManyConnections(t *testing.T) {
+	for _, tt := range []struct {
+		name, user string
+		times      int
+		do         func(c *budgetClient) error
+		least      time.Duration
+	}{
+		{"settings", "ann", 2000, func(c *budgetClient) error { return c.WriteSettings() }, 20 * time.Second},
+		{"wrong credentials", "nobody", 2000, func(c *budgetClient) error { c.connect("echo", 0); return c.WritePing(false, [8]byte{}) }, 14 * time.Second},
+		{"wrong credentials, and a reset", "nobody", 2000, func(c *budgetClient) error {
+			return c.WriteRSTStream(c.connect("echo", 0), http2.ErrCodeCancel)
+		}, 14 * time.Second},
+		{"dials that fail", "ann", 15_000, func(c *budgetClient) error { return c.WriteRSTStream(c.connect("fails", 0), http2.ErrCodeNo) }, 9 * time.Second},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b, end := newBudgetBed(t, 1<<20)
+				defer end()
+				bob := b.client("bob", -1)
+				id := bob.connect("echo", 0)
+				began := time.Now()
+				c := b.client(tt.user, -1)
+				for range tt.times {
+					for tt.do(c) != nil {
+						c = b.client(tt.user, -1)
+					}
+					if n := len(b.conns); n > tt.times {
+						t.Fatalf("%d connections", n)
+					}
+				}
+				if took := time.Since(began); took < tt.least || took > 2*tt.least {
+					t.Errorf("it took %v, want %v and little more", took, tt.least)
+				}
+				if took := bob.echoes(id); took > 0 {
+					t.Errorf("another client has waited %v", took)
+				}
+			})
+		})
+	}
+}
+
 // A connection with too many frames that bring nothing ends, and its client learns why.
 func TestIdleFrames(t *testing.T) {
 	wasReset := false
@@ -235,6 +281,16 @@ func TestUsefulFrames(t *testing.T) {
 		{"a byte at a time", 20_000, func(c *budgetClient, id uint32) { echo(c, id, nine[:1]) }},
 		{"nine bytes at a time", 20_000, func(c *budgetClient, id uint32) { echo(c, id, nine) }},
 		{"much, and its windows", 5000, func(c *budgetClient, id uint32) { echo(c, id, make([]byte, 8<<10)) }},
+		{"64 bytes of many, and their windows", 300, func(c *budgetClient, id uint32) {
+			c.WriteData(id, false, make([]byte, 8<<10))
+			for n := 0; n < 8<<10; {
+				n += <-c.data
+			}
+			for range 128 {
+				c.WriteWindowUpdate(0, 64)
+				c.WriteWindowUpdate(id, 64)
+			}
+		}},
 		{"nine bytes without windows", 1000, func(c *budgetClient, id uint32) {
 			c.WriteWindowUpdate(0, 1<<10)
 			for range 100 {
@@ -259,7 +315,7 @@ func TestUsefulFrames(t *testing.T) {
 			c.WriteData(id, true, nil)
 			c.WriteRSTStream(id, http2.ErrCodeCancel)
 		}},
-		{"dials that fail", 10_000, func(c *budgetClient, _ uint32) { c.WriteRSTStream(c.connect("fails", 0), http2.ErrCodeNo) }},
+		{"dials that fail", 4000, func(c *budgetClient, _ uint32) { c.WriteRSTStream(c.connect("fails", 0), http2.ErrCodeNo) }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -143,6 +143,7 @@ func (c *clientConn) connectTarget(p *protocol) net.Conn {
 	case err == errHTTP2:
 		c.serveHTTP2()
 	case err != nil && err != errSilent:
+		c.request.awaitRefusal(c.group.Context(), errors.Is(err, errHungUp))
 		c.sendRefusal(p.refusal(err))
 	}
 	return target

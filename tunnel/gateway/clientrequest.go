@@ -197,6 +197,34 @@ func (r *clientRequest) awaitDial(ctx context.Context) (err error) {
 	return err
 }
 
+// awaitRefusal returns when the client may be told that the request is refused. Dials that it has left
+// are paced.
+func (r *clientRequest) awaitRefusal(ctx context.Context, left bool) {
+	cost := wasteRefusal
+	switch {
+	case r.pending.isDial && left:
+		cost = 0
+	case r.pending.isDial:
+		cost = wasteDial
+	}
+	r.pending.leave(left)
+	r.g.rest(ctx, abandonKey(r.request.Client, r.request.Credentials.Remote), cost)
+}
+
+// rest counts n of what brings nothing, and waits if the client has done too much of that.
+func (g *Gateway) rest(ctx context.Context, client any, n int) {
+	wait := g.abandoned.waste(client, n)
+	if wait <= 0 {
+		return
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
 // isHandshake reports whether b begins a TLS handshake, and may travel with a dial.
 func isHandshake(b []byte) bool {
 	const recordHandshake, recordHeader = 22, 5

@@ -144,7 +144,7 @@ func (c *clientConn) serveHTTP2() {
 	h.queued = http2.NewFramer(&h.queue, nil)
 	h.encoder = hpack.NewEncoder(&h.encoded)
 	r := bufio.NewReaderSize(io.MultiReader(bytes.NewReader(c.early), c.conn), 16<<10)
-	h.meter = &frameMeter{Reader: r, left: idleStart, at: time.Now()}
+	h.meter = &frameMeter{Reader: r, left: idleStart, least: idleStart - idleFree, at: time.Now()}
 	h.framer = http2.NewFramer(c.conn, h.meter)
 	h.framer.SetReuseFrames()
 	h.framer.SetMaxReadFrameSize(maxFrame)
@@ -183,8 +183,10 @@ func (h *http2Conn) readFrames(r io.Reader) error {
 		http2.Setting{ID: http2.SettingMaxHeaderListSize, Val: h.framer.MaxHeaderListSize})
 	h.wakeSender()
 	h.mu.Unlock()
+	defer func() { h.g.abandoned.waste(h.abandonKey(), h.meter.spent()) }()
 	for n := 0; ; n++ {
 		if n%yieldFrames == 0 {
+			h.g.rest(h.group.Context(), h.abandonKey(), h.meter.spent())
 			runtime.Gosched()
 		}
 		f, err := h.framer.ReadFrame()

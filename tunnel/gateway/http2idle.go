@@ -23,12 +23,14 @@ import (
 //	what brings something                                gives back
 //	a stream that was answered                           idlePerStream
 //	DATA that is sent: its windows have to be opened     idlePerData
-//	a KiB of DATA, received or sent                      1
+//	a KiB of DATA that is received, 32 bytes of sent     1
 //	a second                                             idleRate
 const (
 	// idleStart is enough for a client that gives up maxStreams at once, each with an END_STREAM and a
 	// reset, and begins as many too early.
 	idleStart = 4000
+	// idleFree is for the beginning of each connection.
+	idleFree = 200
 	// idleMost is the largest allowance. A client that reads what the system has buffered for it
 	// may send thousands of WINDOW_UPDATE at once.
 	idleMost      = 10_000
@@ -57,6 +59,7 @@ type frameMeter struct {
 	useful atomic.Int64 // what was given back, and is not in left yet
 
 	left    int // the allowance
+	least   int // the least that was left: spent has returned the rest
 	at      time.Time
 	header  [frameHeader]byte
 	have    int // bytes of header
@@ -96,6 +99,14 @@ func (m *frameMeter) cost() int {
 		return idleSettings + m.payload>>8
 	}
 	return 1 + m.payload>>8
+}
+
+// spent returns by how much the allowance is less than it ever was at a call before.
+func (m *frameMeter) spent() (n int) {
+	m.left = int(min(int64(m.left)+m.useful.Swap(0), idleMost))
+	n = max(0, m.least-m.left)
+	m.least -= n
+	return n
 }
 
 // take takes n of the allowance.

@@ -232,7 +232,7 @@ func (s *http2Stream) writeData(p []byte) error {
 		if err != nil {
 			return err
 		}
-		h.meter.useful.Add(int64(idlePerData + len(p)>>10))
+		h.meter.useful.Add(int64(idlePerData + len(p)>>5))
 		err = h.framer.WriteData(s.id, false, p)
 	}
 	if err != nil {
@@ -383,7 +383,7 @@ func (s *http2Stream) serve(ctx context.Context, request *connectRequest, pendin
 		target, _, err = v.dial(ctx, nil)
 	}
 	if err != nil {
-		v.pending.leave(ctx.Err() != nil)
+		v.awaitRefusal(s.h.group.Context(), ctx.Err() != nil)
 		s.sendAnswer(answerFor(err))
 		return
 	}
@@ -394,6 +394,12 @@ func (s *http2Stream) serve(ctx context.Context, request *connectRequest, pendin
 		return
 	}
 	v.relay(ctx, nil, nil, s, target)
+}
+
+func (h *http2Conn) abandonKey() any {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.abandonKeyLocked()
 }
 
 // abandonKeyLocked is the key of the client that was let in first.

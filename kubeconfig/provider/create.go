@@ -130,7 +130,7 @@ func (d *decider) rebuildKubeconfig(why error) error {
 // better one.
 func (d *decider) keptRoute(desired route) (route, bool) {
 	current, a := d.base.current, d.records.applied
-	if a == nil || !a.leadsThrough() && desired.leadsThrough() {
+	if a == nil || a.losesWay(desired) {
 		return route{}, false
 	}
 	current.Endpoint = d.endpointOf(current.Server)

@@ -177,13 +177,13 @@ func (d *decider) reconcileRoute() error {
 	desired, err := d.desiredRoute()
 	d.fault = cmp.Or(d.fault, err)
 	restored := d.acceptedRoute()
-	if d.fault == nil && (desired.leadsThrough() || d.direct) && d.usesConfigured() && d.heldRoute(d.base.current).sameEntry(desired) {
+	if d.fault == nil && (desired.leadsThrough() && !desired.losesWay(restored) || d.direct) && d.usesConfigured() && d.heldRoute(d.base.current).sameEntry(desired) {
 		restored = desired // whatever the records say
 	}
 	if done, err := d.restoreRoute(restored); done || err != nil {
 		return err
 	}
-	if d.fault == nil && restored.leadsThrough() && !desired.leadsThrough() && !d.direct {
+	if d.fault == nil && desired.losesWay(restored) && !d.direct {
 		desired, d.kept, d.inputs = restored, true, ""
 	}
 	if d.rollBack(restored) || d.watchGrace(restored) {

@@ -61,6 +61,11 @@ func (r route) sameEntry(o route) bool {
 // a gateway, or another server that stands before it.
 func (r route) leadsThrough() bool { return r.ProxyURL != "" || r.Natural != "" }
 
+// losesWay reports whether r lacks the proxy that before has, or leads directly where before does not.
+func (r route) losesWay(before route) bool {
+	return before.ProxyURL != "" && r.ProxyURL == "" || before.leadsThrough() && !r.leadsThrough()
+}
+
 // routeDigest returns a hash of the fields that the entry has.
 func routeDigest(r route) string {
 	return hashParts([]byte(r.Server), []byte(r.ProxyURL), []byte(r.TLSServerName), r.Extension)

@@ -30,6 +30,39 @@ func TestFallBackToHealthy(t *testing.T) {
 		w.proxy(proxyA)
 		w.phase(provider.StateFellBack)
 	})
+	inBubble(t, "a rewritten server is no way around a proxy", func(t *testing.T, w *world) {
+		w.controlPlane()
+		w.annotate("mode", "rewrite")
+		w.annotate("server", "gw.test:6443")
+		w.annotate("proxy-url", proxyA)
+		w.wait(20 * time.Minute)
+		w.proxy(proxyA)
+		delete(w.cluster.Annotations, provider.AnnotationProxyURL)
+		w.settle()
+		w.proxy(proxyA)
+		w.condition(metav1.ConditionTrue, provider.ReasonKept)
+		w.controlPlane() // another writer drops it
+		w.settle()
+		w.proxy(proxyA)
+		w.annotate("proxy-url", "direct")
+		w.wait(20 * time.Minute)
+		w.proxy("")
+		w.annotate("proxy-url", proxyB)
+		w.settle()
+		w.proxy(proxyB)
+		w.annotate("rollback", "")
+		w.settle()
+		if c := w.kubeconfig(); c.ProxyURL == "" {
+			t.Errorf("a rollback leads directly to %s", c.Server)
+		}
+		delete(w.cluster.Annotations, provider.AnnotationRollback)
+		w.settle()
+		w.probe = down(proxyB)
+		w.wait(5 * time.Minute)
+		if c := w.kubeconfig(); c.ProxyURL == "" {
+			t.Errorf("a fall-back leads directly to %s", c.Server)
+		}
+	})
 	inBubble(t, "never directly", func(t *testing.T, w *world) {
 		w.controlPlane()
 		w.annotate("proxy-url", proxyA)

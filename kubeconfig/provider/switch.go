@@ -167,7 +167,7 @@ func (d *decider) rollBack(r route) bool {
 func (d *decider) routesToFallBackTo(r route) []route {
 	var before []route
 	for _, previous := range d.records.previous {
-		if previous.leadsThrough() || !r.leadsThrough() {
+		if !previous.losesWay(r) {
 			if d.follows {
 				previous = d.withServer(previous, d.base.current)
 			}

@@ -359,7 +359,7 @@ func (w *world) notDirect(before, after *corev1.Secret) {
 		return
 	}
 	s, _ := provider.Resolve(w.cluster, w.config)
-	if s.ProxyURL == provider.Direct || s.NoProxy != "" || s.Mode == provider.Off || s.Mode == provider.Rewrite || s.Mode == provider.Secondary {
+	if s.ProxyURL == provider.Direct || s.NoProxy != "" || s.Mode == provider.Off || s.Mode == provider.Secondary {
 		return
 	}
 	w.t.Fatalf("direct, and nothing says so: %+v", s)

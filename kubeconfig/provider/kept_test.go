@@ -240,6 +240,16 @@ func TestRecordsChanged(t *testing.T) {
 			w.settle()
 			w.proxy(proxyA)
 		})
+		inBubble(t, "beside another's key/"+name, func(t *testing.T, w *world) {
+			decorated(w)
+			tamper(w, w.memory(), map[string][]byte{"another": []byte("x"), provider.DataApplied: data})
+			w.controlPlane()
+			w.settle()
+			w.proxy(proxyA)
+			if got := (*w.memory()).Data["another"]; string(got) != "x" {
+				t.Errorf("another's key has %q", got)
+			}
+		})
 		inBubble(t, "applied, and the kubeconfig is broken/"+name, func(t *testing.T, w *world) {
 			decorated(w)
 			tamper(w, w.memory(), map[string][]byte{provider.DataApplied: data})

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -190,11 +191,18 @@ func listRoute(r *route) []route {
 	return []route{*r}
 }
 
+var recordKeys = []string{DataState, DataApplied, DataOriginal, DataPrevious}
+
+// isRecord reports whether the key of a memory is one of the provider's.
+func isRecord(key string) bool {
+	return slices.Contains(recordKeys, key) || strings.HasPrefix(key, dataExtension)
+}
+
 // removeRecords removes the provider's keys and annotations from s, which must be the caller's
 // own copy. The mark of who made it stays, which nobody can set later.
 func removeRecords(s *corev1.Secret) {
 	created := decodeRecords(s).Created
-	for _, key := range []string{DataState, DataApplied, DataOriginal, DataPrevious} {
+	for _, key := range recordKeys {
 		delete(s.Data, key)
 	}
 	if created {

@@ -65,7 +65,13 @@ func (s *state) renderWrite(a *Action, d decision) {
 	if t.memory != nil {
 		data := m.Data
 		m = t.memory.DeepCopy()
-		m.Data, m.OwnerReferences = data, owner.With(s.cluster.ownerReference(), m.OwnerReferences)
+		for key, value := range m.Data { // a policy may forbid to drop another writer's
+			if !isRecord(key) {
+				data[key] = value
+			}
+		}
+		m.Data = data
+		m.OwnerReferences = owner.With(s.cluster.ownerReference(), m.OwnerReferences)
 	}
 	metav1.SetMetaDataAnnotation(&m.ObjectMeta, AnnotationManager, s.config.providerName())
 	metav1.SetMetaDataAnnotation(&m.ObjectMeta, AnnotationPhase, string(r.State))

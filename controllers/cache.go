@@ -183,7 +183,7 @@ const maxPart = 16 << 10
 
 // tooLarge is put in the place of annotations, and has a mode that none is, so that people are told.
 func tooLarge(what string, annotations map[string]string) map[string]string {
-	told := map[string]string{provider.AnnotationMode: what + "-of-more-than-16-KiB"}
+	told := map[string]string{provider.AnnotationMode: what + clusterapi.LargeSuffix}
 	if _, paused := annotations[clusterapi.PausedAnnotation]; paused {
 		told[clusterapi.PausedAnnotation] = ""
 	}

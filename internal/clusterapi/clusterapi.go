@@ -24,6 +24,10 @@ const (
 // PausedAnnotation is Cluster API's, beside spec.paused. Its value says nothing.
 const PausedAnnotation = Group + "/paused"
 
+// LargeSuffix ends the mode that a cache puts in the place of what is too large to be kept: its beginning
+// says what that is.
+const LargeSuffix = "-of-more-than-16-KiB"
+
 // IsPaused reports whether controllers are to skip a Cluster.
 func IsPaused(cluster *unstructured.Unstructured) bool {
 	_, annotated := cluster.GetAnnotations()[PausedAnnotation]

@@ -5,12 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"regexp"
 	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
-	"github.com/causewayproject/causeway/internal/printable"
+	"github.com/causewayproject/causeway/internal/clusterapi"
 	"github.com/causewayproject/causeway/kubeconfig/internal/field"
 	"github.com/causewayproject/causeway/noproxy"
 )
@@ -43,6 +44,8 @@ const (
 // Direct is the ProxyURL of a Cluster that is reached directly, whatever
 // outer settings say.
 const Direct = "direct"
+
+var settingName = regexp.MustCompile(`^[a-z.]{1,63}$`)
 
 const (
 	defaultGrace  = 10 * time.Minute
@@ -175,9 +178,12 @@ func (r *resolved) readMode(cluster Cluster) error {
 		return nil
 	case Auto, "auto":
 	default:
-		unknown := printable.Text(string(r.Mode), 63)
+		large, isLarge := strings.CutSuffix(string(r.Mode), strings.ToLower(clusterapi.LargeSuffix))
 		r.Mode, r.explicit = Auto, false
-		return r.layers.errorf(AnnotationMode, "%q is unknown: want %s, %s, %s, %s, %s or auto", unknown, Own, Decorate, Secondary, Rewrite, Off)
+		if isLarge && settingName.MatchString(large) {
+			return r.layers.errorf(AnnotationMode, "is not read, since %s of the Cluster has more than 16 KiB: shorten it", large)
+		}
+		return r.layers.errorf(AnnotationMode, "is unknown: want %s, %s, %s, %s, %s or auto", Own, Decorate, Secondary, Rewrite, Off)
 	}
 	r.explicit = false
 	r.Mode = Own
@@ -195,6 +201,9 @@ func (r *resolved) readRouteSecret(Cluster) error {
 	}
 	name := r.layers.nearestValue(AnnotationRouteSecret)
 	namespace, rest, ok := strings.Cut(name, "/")
+	if last := name[strings.LastIndexByte(name, '/')+1:]; len(validation.IsDNS1123Subdomain(last)) > 0 {
+		return r.layers.errorf(AnnotationRouteSecret, "is no name that a Secret can have") // it may be a password
+	}
 	switch layer := r.layers[at]; {
 	case layer.namespace != "" && ok:
 		return r.layers.errorf(AnnotationRouteSecret, "names a namespace: want the name of a Secret in %s", layer.namespace)

@@ -256,7 +256,6 @@ func TestWebSocketCloseDuringPong(t *testing.T) {
 	})
 }
 
-
 // Who writes while Close says goodbye waits as long; see TestSendDuringClose.
 func TestWebSocketWriteDuringClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

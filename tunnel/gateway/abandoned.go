@@ -114,12 +114,9 @@ func (d *abandonedDials) enter(client any) (pendingDial, error) {
 func (d *abandonedDials) accountLocked(client any) *abandonAccount {
 	a := d.clients[client]
 	if a == nil {
+		d.sweepLocked() // the new one would be idle
 		a = &abandonAccount{all: d, client: client, turn: make(chan struct{}, 1)}
-		if d.clients == nil {
-			d.clients = map[any]*abandonAccount{}
-		}
 		d.clients[client] = a
-		d.sweepLocked()
 	}
 	return a
 }
@@ -201,8 +198,12 @@ func (p *pendingDial) leave(abandoned bool) {
 	}
 }
 
-// sweepLocked forgets who is idle, when there are twice as many as were left the last time.
+// sweepLocked makes room for another client: it forgets who is idle, when there are twice as many as were
+// left the last time.
 func (d *abandonedDials) sweepLocked() {
+	if d.clients == nil {
+		d.clients = map[any]*abandonAccount{}
+	}
 	if len(d.clients) >= d.sweepAt {
 		maps.DeleteFunc(d.clients, func(_ any, a *abandonAccount) bool { return a.isIdle() })
 		d.sweepAt = 2*len(d.clients) + 16

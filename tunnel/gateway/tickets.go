@@ -100,7 +100,7 @@ func (t *Tickets) SetKeys(keys ...[]byte) error {
 func (t *Tickets) Issue(id Identity, life time.Duration) (user, password string, err error) {
 	switch {
 	case id.Name == "" || len(id.Name) > maxSOCKS5 || strings.ContainsFunc(id.Name, func(r rune) bool { return r < ' ' || r == ':' || r == 0x7f }):
-		return "", "", fmt.Errorf("gateway: %q can't be the user name of a ticket", id.Name)
+		return "", "", fmt.Errorf("gateway: %.100q can't be the user name of a ticket", id.Name)
 	case life <= 0:
 		return "", "", errors.New("gateway: a ticket needs a life")
 	}
@@ -112,7 +112,7 @@ func (t *Tickets) Issue(id Identity, life time.Duration) (user, password string,
 	b = append(b, signTicket(t.allKeys()[0], id.Name, b)...)
 	password = base64.RawURLEncoding.EncodeToString(b)
 	if len(password) > maxSOCKS5 {
-		return "", "", fmt.Errorf("gateway: cluster %q is too long for a ticket", id.Cluster)
+		return "", "", fmt.Errorf("gateway: cluster %.100q is too long for a ticket", id.Cluster)
 	}
 	return id.Name, password, nil
 }

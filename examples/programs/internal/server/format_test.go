@@ -208,6 +208,7 @@ func TestBadCommands(t *testing.T) {
 		{"ticket, path", "ticket a --state DIR --gateway http://a:1/x", "--gateway", true},
 		{"ticket, query", "ticket a --state DIR --gateway http://a:1?x=1", "--gateway", true},
 		{"ticket, scheme", "ticket a --state DIR --gateway ftp://a:1", "--gateway", true},
+		{"ticket, no cluster", "ticket EMPTY --state DIR --gateway http://a:1", "CLUSTER is empty", true},
 		{"ticket, life", "ticket a --state DIR --gateway http://a:1 --life 1ms", "--life must be at least 1s", true},
 		{"ticket, server at port 0", "ticket a --state PORT0", "the gateway's URL is unknown", true},
 		{"serve, argument", "server x", `unexpected argument "x"`, true},
@@ -242,6 +243,9 @@ func TestBadCommands(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			args := strings.Fields(strings.NewReplacer("DIR", newState(t), "FILE", file, "BROKEN", broken, "PORT0", anyPort).Replace(tt.args))
+			for i := range args {
+				args[i] = strings.TrimPrefix(args[i], "EMPTY")
+			}
 			if !slices.Contains([]string{"enroll", "revoke", "payload", "ticket"}, args[0]) {
 				args = append(args[:len(args):len(args)], "--status=")
 				if !strings.Contains(tt.args, "--listen") {

@@ -49,8 +49,8 @@ func (f *ticketFlags) add(set *pflag.FlagSet) {
 
 // issueTicket returns the URL of the proxy, with a ticket for the cluster in it.
 func (f *ticketFlags) issueTicket(ctx context.Context, cluster string, stderr io.Writer) (*url.URL, error) {
-	if strings.ContainsFunc(cluster, func(r rune) bool { return !unicode.IsPrint(r) || r == ' ' }) {
-		return nil, cli.Mistake("the name of CLUSTER holds a space or a character that does not print")
+	if cluster == "" || strings.ContainsFunc(cluster, func(r rune) bool { return !unicode.IsPrint(r) || r == ' ' }) {
+		return nil, cli.Mistake("the name of CLUSTER is empty, or holds a space or a character that does not print")
 	}
 	st, err := f.state.open(ctx)
 	if err != nil {

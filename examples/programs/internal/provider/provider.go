@@ -101,7 +101,7 @@ func (f *flags) add(cmd *cobra.Command) {
 	cli.Exclude(set, "gateway", "proxy-url")
 	set.StringVar(&d.RouteSecret, "route-secret", "", "`namespace/name` of the Secret with the proxy's user and password")
 	set.StringVar(&d.NoProxy, "no-proxy", "", "no_proxy `list`: Clusters on it are reached directly")
-	set.StringVar(&d.TLSServerName, "tls-server-name", "", "`name` that API servers' certificates are verified for; default: the endpoint")
+	set.StringVar(&d.TLSServerName, "tls-server-name", "", "`name` that API servers' certificates are verified for; default: the endpoint, and kubernetes.default.svc with the mode rewrite")
 	set.DurationVar(&d.Grace, "grace", 10*time.Minute, "how long a new route is watched, and the one before fallen back to")
 	set.DurationVar(&f.config.Interval, "interval", time.Minute, "time between two probes of a route that is in use")
 	f.webhook.add(set)

@@ -65,7 +65,7 @@ func decide(s *state) decision {
 		if !d.handBack(&d.first) && !d.dropSecondary() && d.cluster.Condition != nil {
 			d.say(verdict{metav1.ConditionUnknown, ReasonOff, "the mode is off"})
 		}
-	case s.invalid == nil && mode == Secondary && d.handBack(&s.first):
+	case s.invalid == nil && mode == Secondary && (s.isOurs(&s.second) && s.second.records.applied != nil || !s.isOurs(&s.first)) && d.handBack(&s.first):
 	case s.invalid == nil && mode != Secondary && d.dropSecondary():
 	default:
 		d.decideRoute()
@@ -122,6 +122,9 @@ func (d *decider) decideManaged() error {
 	source := d.target
 	if d.settings.Mode == Secondary && d.first.secret != nil {
 		source, d.follows = &d.first, true
+		if d.isOurs(source) { // until there is a second Secret; then the first is handed back
+			source = d.handedBack()
+		}
 	}
 	d.base = source.doc
 	switch {
@@ -269,15 +272,30 @@ func (d *decider) handBack(t *stored) bool {
 	}
 	d.deed, d.about, d.value, d.records = deedHandBack, t, t.value(), t.records
 	if t.doc != nil {
-		d.base = t.doc
-		r := d.originalRoute()
-		r.Server, _ = d.naturalServer()
-		if value, err := t.doc.withRoute(r); err == nil {
-			d.value = value
-		}
+		d.value = d.withoutRoute(t)
 	}
 	d.tell(corev1.EventTypeNormal, ReasonHandedBack, "the Secret "+t.name+" is handed back")
 	return true
+}
+
+// withoutRoute returns the kubeconfig as it is handed back; as it is if that is not known.
+func (s *state) withoutRoute(t *stored) []byte {
+	d := &decider{state: s, decision: decision{records: t.records}, base: t.doc}
+	r := d.originalRoute()
+	r.Server, _ = d.naturalServer()
+	if value, err := t.doc.withRoute(r); err == nil {
+		return value
+	}
+	return t.value()
+}
+
+// handedBack returns the first Secret as it is going to be.
+func (s *state) handedBack() *stored {
+	first := s.first
+	if first.doc != nil {
+		first.doc, first.err = parseDocument(s.withoutRoute(&first))
+	}
+	return &first
 }
 
 // forget deletes the memory about a Secret that nobody manages any more.

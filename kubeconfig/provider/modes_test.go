@@ -306,9 +306,36 @@ func TestSecondary(t *testing.T) {
 			t.Error("the second Secret is left behind")
 		}
 	})
+	inBubble(t, "a taken name after decorate", func(t *testing.T, w *world) {
+		decorated(w)
+		w.secrets.Secondary = w.secrets.Kubeconfig.DeepCopy()
+		w.secrets.Secondary.Name = "c1-proxied"
+		w.secrets.Secondary.Annotations = nil
+		w.annotate("mode", "secondary")
+		w.settle()
+		w.condition(metav1.ConditionFalse, provider.ReasonNotOurs)
+		w.proxy(proxyA) // in the first, or the Cluster would have no route at all
+	})
+	inBubble(t, "after rewrite", func(t *testing.T, w *world) {
+		w.controlPlane()
+		w.annotate("mode", "rewrite")
+		w.annotate("server", "gw.test:6443")
+		w.annotate("proxy-url", proxyA)
+		w.wait(20 * time.Minute)
+		w.annotate("mode", "secondary")
+		w.settle()
+		if c := w.entry(w.secrets.Secondary); c.ProxyURL != proxyA || c.Server != endpointA {
+			t.Errorf("got %s by %q", c.Server, c.ProxyURL)
+		}
+		w.proxy("")
+	})
 	inBubble(t, "after decorate", func(t *testing.T, w *world) {
 		marked(w)
 		w.annotate("mode", "secondary")
+		for w.secrets.Secondary == nil { // until then the first has the route
+			w.proxy(proxyA)
+			w.do(w.plan())
+		}
 		w.settle()
 		w.happened(provider.ReasonHandedBack)
 		w.proxy("")

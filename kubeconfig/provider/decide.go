@@ -65,8 +65,8 @@ func decide(s *state) decision {
 		if !d.handBack(&d.first) && !d.dropSecondary() && d.cluster.Condition != nil {
 			d.say(verdict{metav1.ConditionUnknown, ReasonOff, "the mode is off"})
 		}
-	case s.invalid == nil && mode == Secondary && (s.isOurs(&s.second) && s.second.records.applied != nil || !s.isOurs(&s.first)) && d.handBack(&s.first):
-	case s.invalid == nil && mode != Secondary && d.dropSecondary():
+	case s.invalid == nil && mode == Secondary && (s.hasAccepted(&s.second) || !s.isOurs(&s.first)) && d.handBack(&s.first):
+	case s.invalid == nil && mode != Secondary && (s.hasAccepted(&s.first) || !s.settings.namesRoute()) && d.dropSecondary():
 	default:
 		d.decideRoute()
 	}

@@ -306,6 +306,24 @@ func TestSecondary(t *testing.T) {
 			t.Error("the second Secret is left behind")
 		}
 	})
+	inBubble(t, "before decorate, by a proxy that is down", func(t *testing.T, w *world) {
+		w.controlPlane()
+		w.annotate("mode", "secondary")
+		w.annotate("proxy-url", proxyA)
+		w.settle()
+		w.annotate("mode", "decorate")
+		w.annotate("proxy-url", proxyB)
+		w.probe = down(proxyB)
+		w.wait(10 * time.Minute)
+		if s := w.secrets.Secondary; s == nil || w.entry(s).ProxyURL != proxyA {
+			t.Error("the second Secret, the only one with a route that works, is gone")
+		}
+		w.probe = down()
+		w.wait(10 * time.Minute)
+		if w.proxy(proxyB); w.secrets.Secondary != nil {
+			t.Error("the second Secret is left behind")
+		}
+	})
 	inBubble(t, "a taken name after decorate", func(t *testing.T, w *world) {
 		decorated(w)
 		w.secrets.Secondary = w.secrets.Kubeconfig.DeepCopy()

@@ -131,11 +131,14 @@ func orEmpty(s *corev1.Secret) *corev1.Secret { return cmp.Or(s, noSecret) }
 // isOurs reports whether this provider manages the Secret.
 func (s *state) isOurs(t *stored) bool { return t.manager == s.config.providerName() }
 
+// hasAccepted reports whether it manages the Secret, which has had a route that was accepted.
+func (s *state) hasAccepted(t *stored) bool { return s.isOurs(t) && t.records.applied != nil }
+
 // workMode returns the mode to work in. One that can't be read is that of the Secret which is there. A mode
 // may have vanished along with a route: then the Secret with that route is neither handed back nor deleted.
 func (s *state) workMode() Mode {
 	isLed := func(t *stored) bool {
-		return s.isOurs(t) && t.records.applied != nil && t.records.applied.leadsThrough()
+		return s.hasAccepted(t) && t.records.applied.leadsThrough()
 	}
 	mode, vanished := s.settings.Mode, s.invalid == nil && !s.settings.namesRoute() && s.settings.ProxyURL != Direct
 	switch {

@@ -1,12 +1,14 @@
 package mux_test
 
 import (
+	"cmp"
 	"crypto/tls"
 	"net"
 	"testing"
 
 	"go.uber.org/goleak"
 
+	"github.com/causewayproject/causeway/internal/budget"
 	"github.com/causewayproject/causeway/internal/mux"
 	"github.com/causewayproject/causeway/internal/test/pki"
 )
@@ -70,7 +72,12 @@ func tlsPairOver(t testing.TB, pair func(testing.TB) (client, server net.Conn)) 
 func sessions(t testing.TB, pair func(testing.TB) (client, server net.Conn), c *mux.Config) (client, server *mux.Session) {
 	t.Helper()
 	a, b := pair(t)
-	client, server = mux.Client(a, c), mux.Server(b, c)
+	var own mux.Config
+	if c != nil {
+		own = *c
+	}
+	own.Budget = cmp.Or(own.Budget, &budget.Budget{}) // what a test leaves unread is not the next one's
+	client, server = mux.Client(a, &own), mux.Server(b, &own)
 	t.Cleanup(func() {
 		client.Close()
 		server.Close()

@@ -189,7 +189,7 @@ func (r *clientRequest) dial(ctx context.Context, first []byte) (net.Conn, []byt
 // awaitDial returns when the client may dial.
 func (r *clientRequest) awaitDial(ctx context.Context) (err error) {
 	if r.pending.account == nil {
-		r.pending, err = r.g.abandoned.enter(abandonKey(r.request.Client, r.request.Credentials.Remote))
+		r.pending, err = r.g.accounts.enter(accountKey(r.request.Client, r.request.Credentials.Remote))
 	}
 	if err == nil {
 		err = r.pending.await(ctx)
@@ -200,20 +200,19 @@ func (r *clientRequest) awaitDial(ctx context.Context) (err error) {
 // awaitRefusal returns when the client may be told that the request is refused. Dials that it has left
 // are paced.
 func (r *clientRequest) awaitRefusal(ctx context.Context, left bool) {
-	cost := wasteRefusal
-	switch {
-	case r.pending.isDial && left:
-		cost = 0
-	case r.pending.isDial:
-		cost = wasteDial
-	}
 	r.pending.leave(left)
-	r.g.rest(ctx, abandonKey(r.request.Client, r.request.Credentials.Remote), cost)
+	cost := wasteRefusal
+	if r.pending.isDial {
+		if cost = wasteDial; left {
+			return
+		}
+	}
+	r.g.rest(ctx, accountKey(r.request.Client, r.request.Credentials.Remote), cost)
 }
 
 // rest counts n of what brings nothing, and waits if the client has done too much of that.
 func (g *Gateway) rest(ctx context.Context, client any, n int) {
-	wait := g.abandoned.waste(client, n)
+	wait := g.accounts.waste(client, n)
 	if wait <= 0 {
 		return
 	}

@@ -180,9 +180,9 @@ var _ func(context.Context, Credentials) (Identity, error) = Anyone
 
 // serveState is the state of a Gateway that serves.
 type serveState struct {
-	set       group.Set
-	requests  requestCounts
-	abandoned abandonedDials
+	set      group.Set
+	requests requestCounts
+	accounts clientAccounts
 	// pending holds the connections that are not authenticated yet.
 	pending *admission.Admission
 

@@ -183,10 +183,16 @@ func (h *http2Conn) readFrames(r io.Reader) error {
 		http2.Setting{ID: http2.SettingMaxHeaderListSize, Val: h.framer.MaxHeaderListSize})
 	h.wakeSender()
 	h.mu.Unlock()
-	defer func() { h.g.abandoned.waste(h.abandonKey(), h.meter.spent()) }()
+	defer func() {
+		if n := h.meter.spent(); n > 0 {
+			h.g.accounts.waste(h.accountKey(), n)
+		}
+	}()
 	for n := 0; ; n++ {
 		if n%yieldFrames == 0 {
-			h.g.rest(h.group.Context(), h.abandonKey(), h.meter.spent())
+			if spent := h.meter.spent(); spent > 0 {
+				h.g.rest(h.group.Context(), h.accountKey(), spent)
+			}
 			runtime.Gosched()
 		}
 		f, err := h.framer.ReadFrame()

@@ -121,7 +121,7 @@ func (h *http2Conn) startHandlerLocked(f *http2.MetaHeadersFrame, request *conne
 	var pending pendingDial
 	if h.admitted {
 		var paced error
-		if pending, paced = h.g.abandoned.enter(h.abandonKeyLocked()); paced != nil {
+		if pending, paced = h.g.accounts.enter(h.accountKeyLocked()); paced != nil {
 			h.queueResetLocked(f.StreamID, http2.ErrCodeEnhanceYourCalm)
 			return h.meter.take(1)
 		}
@@ -253,7 +253,7 @@ func (h *http2Conn) handleResetLocked(f *http2.RSTStreamFrame) error {
 	switch {
 	case st != nil:
 		st.failLocked(errReset)
-		if !st.admitted && h.g.abandoned.isPaced(h.abandonKeyLocked()) {
+		if !st.admitted && h.g.accounts.isPaced(h.accountKeyLocked()) {
 			return h.meter.take(idleUnanswered)
 		}
 	case f.StreamID > h.lastStream:

@@ -37,7 +37,7 @@ const (
 	idleRate      = 100
 	idlePerStream = 16
 	idlePerData   = 4
-	// idleUnanswered is for what began for the stream. Who is paced, abandonedDials tells; another
+	// idleUnanswered is for what began for the stream. Who is paced, clientAccounts tells; another
 	// client may give up all its streams at once.
 	idleUnanswered = 19
 	// idleSettings is more than the others because SETTINGS may wake all streams.
@@ -103,7 +103,7 @@ func (m *frameMeter) cost() int {
 
 // spent returns by how much the allowance is less than it ever was at a call before.
 func (m *frameMeter) spent() (n int) {
-	m.left = int(min(int64(m.left)+m.useful.Swap(0), idleMost))
+	m.giveBack(0)
 	n = max(0, m.least-m.left)
 	m.least -= n
 	return n
@@ -115,10 +115,14 @@ func (m *frameMeter) take(n int) error {
 		return nil
 	}
 	now := time.Now()
-	given := m.useful.Swap(0) + int64(min(idleRate*now.Sub(m.at).Seconds(), idleMost))
-	m.left, m.at = int(min(int64(m.left)+given, idleMost)), now
-	if m.left < 0 {
+	m.giveBack(int64(min(idleRate*now.Sub(m.at).Seconds(), idleMost)))
+	if m.at = now; m.left < 0 {
 		return errIdle
 	}
 	return nil
+}
+
+// giveBack adds n and what was useful to the allowance.
+func (m *frameMeter) giveBack(n int64) {
+	m.left = int(min(int64(m.left)+m.useful.Swap(0)+n, idleMost))
 }

@@ -396,16 +396,16 @@ func (s *http2Stream) serve(ctx context.Context, request *connectRequest, pendin
 	v.relay(ctx, nil, nil, s, target)
 }
 
-func (h *http2Conn) abandonKey() any {
+func (h *http2Conn) accountKey() any {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.abandonKeyLocked()
+	return h.accountKeyLocked()
 }
 
-// abandonKeyLocked is the key of the client that was let in first.
-func (h *http2Conn) abandonKeyLocked() any {
+// accountKeyLocked is the key of the client that was let in first.
+func (h *http2Conn) accountKeyLocked() any {
 	client, _ := h.holder.(Identity)
-	return abandonKey(client, h.raw.RemoteAddr())
+	return accountKey(client, h.raw.RemoteAddr())
 }
 
 func (s *http2Stream) authorize(ctx context.Context, v *clientRequest, request *connectRequest) error {

@@ -45,16 +45,17 @@ func (pacedError) Error() string {
 
 func (pacedError) RetryAfter() time.Duration { return abandonBurst / abandonRate * time.Second }
 
-// abandonedDials counts the requests that clients have left, over all their connections.
-type abandonedDials struct {
+// clientAccounts counts, over all connections of each client, the requests that it has left and what else
+// brought nothing.
+type clientAccounts struct {
 	mu      sync.Mutex // guards the fields below, and those of the accounts
-	clients map[any]*abandonAccount
+	clients map[any]*clientAccount
 	sweepAt int
 }
 
-// abandonAccount is that of a client.
-type abandonAccount struct {
-	all     *abandonedDials
+// clientAccount is that of a client.
+type clientAccount struct {
+	all     *clientAccounts
 	client  any           // its key
 	turn    chan struct{} // has an element while a dial has its turn
 	paced   int           // requests that wait for their turn
@@ -64,8 +65,8 @@ type abandonAccount struct {
 	at      time.Time
 }
 
-// abandonKey is the key of a client: its Identity, or where it comes from if it has no name.
-func abandonKey(client Identity, remote net.Addr) any {
+// accountKey is the key of a client: its Identity, or where it comes from if it has no name.
+func accountKey(client Identity, remote net.Addr) any {
 	if client.Name != "" {
 		return client
 	}
@@ -73,12 +74,12 @@ func abandonKey(client Identity, remote net.Addr) any {
 }
 
 // isPaced reports whether one more dial has to wait for its turn.
-func (a *abandonAccount) isPaced() bool {
+func (a *clientAccount) isPaced() bool {
 	return float64(a.pending) >= pendingShare*max(0, abandonBurst-a.forget())
 }
 
 // forget reduces what the client has left, and returns the rest.
-func (a *abandonAccount) forget() float64 {
+func (a *clientAccount) forget() float64 {
 	now := time.Now()
 	since := now.Sub(a.at).Seconds()
 	a.left, a.wasted, a.at = max(0, a.left-abandonRate*since), max(0, a.wasted-wasteRate*since), now
@@ -86,17 +87,17 @@ func (a *abandonAccount) forget() float64 {
 }
 
 // isIdle reports whether the client can be forgotten.
-func (a *abandonAccount) isIdle() bool { return a.pending == 0 && a.forget() == 0 && a.wasted == 0 }
+func (a *clientAccount) isIdle() bool { return a.pending == 0 && a.forget() == 0 && a.wasted == 0 }
 
 // pendingDial is a request that has no answer yet. The zero value is none.
 type pendingDial struct {
-	account *abandonAccount // nil once it was left
-	paced   bool            // it has to wait for its turn
-	isDial  bool            // the client may dial
+	account *clientAccount // nil once it was left
+	paced   bool           // it has to wait for its turn
+	isDial  bool           // the client may dial
 }
 
 // enter counts a request of the client, unless too many wait for their turn.
-func (d *abandonedDials) enter(client any) (pendingDial, error) {
+func (d *clientAccounts) enter(client any) (pendingDial, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	a := d.accountLocked(client)
@@ -111,21 +112,18 @@ func (d *abandonedDials) enter(client any) (pendingDial, error) {
 	return pendingDial{a, paced, true}, nil
 }
 
-func (d *abandonedDials) accountLocked(client any) *abandonAccount {
+func (d *clientAccounts) accountLocked(client any) *clientAccount {
 	a := d.clients[client]
 	if a == nil {
 		d.sweepLocked() // the new one would be idle
-		a = &abandonAccount{all: d, client: client, turn: make(chan struct{}, 1)}
+		a = &clientAccount{all: d, client: client, turn: make(chan struct{}, 1)}
 		d.clients[client] = a
 	}
 	return a
 }
 
 // waste counts n of what brings nothing, and returns how long the client has to wait for it.
-func (d *abandonedDials) waste(client any, n int) time.Duration {
-	if n == 0 {
-		return 0
-	}
+func (d *clientAccounts) waste(client any, n int) time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	a := d.accountLocked(client)
@@ -135,7 +133,7 @@ func (d *abandonedDials) waste(client any, n int) time.Duration {
 }
 
 // isPaced reports whether a dial of the client has to wait for its turn.
-func (d *abandonedDials) isPaced(client any) bool {
+func (d *clientAccounts) isPaced(client any) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	a := d.clients[client]
@@ -200,12 +198,12 @@ func (p *pendingDial) leave(abandoned bool) {
 
 // sweepLocked makes room for another client: it forgets who is idle, when there are twice as many as were
 // left the last time.
-func (d *abandonedDials) sweepLocked() {
+func (d *clientAccounts) sweepLocked() {
 	if d.clients == nil {
-		d.clients = map[any]*abandonAccount{}
+		d.clients = map[any]*clientAccount{}
 	}
 	if len(d.clients) >= d.sweepAt {
-		maps.DeleteFunc(d.clients, func(_ any, a *abandonAccount) bool { return a.isIdle() })
+		maps.DeleteFunc(d.clients, func(_ any, a *clientAccount) bool { return a.isIdle() })
 		d.sweepAt = 2*len(d.clients) + 16
 	}
 }

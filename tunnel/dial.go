@@ -114,11 +114,11 @@ func (d *Dialer) dial(ctx context.Context, network, address string, early []byte
 // forwardedBy has all dials of a cluster that another replica forwards be of one holder: nobody
 // knows whether the callers that it names are there. None is one of this replica's.
 func (r *dialRun) forwardedBy(host string) {
-	r.holder.By = host
-	r.share = maphash.Comparable(shareSeed, struct {
+	r.caller.Holder.By = host
+	r.caller.Share = maphash.Comparable(shareSeed, struct {
 		host, cluster string
 		share         uint64
-	}{host, r.cluster, r.share})
+	}{host, r.cluster, r.caller.Share})
 }
 
 // dialForwarded dials for another replica, which has checked that the dial is
@@ -134,8 +134,7 @@ func (r *dialRun) dialForwarded(ctx context.Context) (*mux.Stream, *Error) {
 type dialRun struct {
 	*Dialer
 	network, address string
-	share            uint64        // of the caller: see mux.Stream.SetShare
-	holder           budget.Holder // who is to lose something if much waits
+	caller           session.Caller
 	early            []byte
 	tried            map[*agentSession]bool
 	refused          int // how many agents or replicas have said that the target refuses
@@ -145,7 +144,7 @@ type dialRun struct {
 const maxRefused = 3
 
 func (d *Dialer) newDial(network, address string, share uint64, early []byte) *dialRun {
-	return &dialRun{Dialer: d, network: network, address: address, share: share, holder: budget.Holder{In: d.cluster}, early: early, tried: map[*agentSession]bool{}}
+	return &dialRun{Dialer: d, network: network, address: address, caller: session.Caller{Share: share, Holder: budget.Holder{In: d.cluster}}, early: early, tried: map[*agentSession]bool{}}
 }
 
 func (r *dialRun) check() error {
@@ -377,10 +376,10 @@ func (r *dialRun) dialThrough(ctx context.Context, s *session.Session, m *wire.M
 	deadline, _ := ctx.Deadline()
 	m.AddString(wire.TagNetwork, r.network).AddString(wire.TagAddress, r.address).
 		AddUint(wire.TagTime, uint64(max(time.Until(deadline).Milliseconds(), 1)))
-	if r.share != 0 {
-		m.AddUint(wire.TagShare, r.share)
+	if r.caller.Share != 0 {
+		m.AddUint(wire.TagShare, r.caller.Share)
 	}
-	stream, answer, err := s.Exchange(ctx, session.Caller{Share: r.share, Holder: r.holder}, m, r.early, elsewhere)
+	stream, answer, err := s.Exchange(ctx, r.caller, m, r.early, elsewhere)
 	if err == nil && answer.Kind != wire.MsgDialed {
 		stream.Reset(0)
 		err = wire.ErrMalformed

@@ -221,16 +221,20 @@ func TestMaxStreams(t *testing.T) {
 	}
 }
 
-// A client that opens all the streams it can leaves some of each session to the others, and so do all
-// of those that another replica forwards for; a program that names no caller has all.
+// A caller that opens all the streams it can leaves some of a session to others. All callers of another
+// replica count as one.
 func TestMaxStreamsByCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const most = 40
-		b := newBed(t, &tunnel.Server{MaxStreams: most})
-		b.agent(&tunnel.Agent{})
-		open := func(caller string) (n int) {
+		r := newReplicas(t)
+		r.members.all = []string{"a:1", "b:1"}
+		for _, name := range []string{"a", "b"} {
+			r.serve(&tunnel.Server{Name: name, MaxStreams: most})
+		}
+		r.mesh()
+		open := func(by, caller string) (n int) {
 			for ; n <= most; n++ {
-				conn, err := b.s.Dialer(testCluster).DialContext(tunnel.WithCaller(t.Context(), caller), "tcp", "echo:7")
+				conn, err := r.beds[by].s.Dialer(testCluster).DialContext(tunnel.WithCaller(t.Context(), caller), "tcp", "echo:7")
 				if err != nil {
 					if codeOf(err) != tunnel.CodeTooManyStreams {
 						t.Errorf("%s: got %v, want too many streams", caller, err)
@@ -241,13 +245,21 @@ func TestMaxStreamsByCaller(t *testing.T) {
 			}
 			return n
 		}
-		for _, tt := range []struct {
-			caller string
-			want   int
-		}{{"one", 30}, {"two", 8}, {"three", 2}, {"one", 0}, {"four", 0}} {
-			if n := open(tt.caller); n != tt.want {
-				t.Errorf("%q: got %d streams, want %d", tt.caller, n, tt.want)
+		type row struct {
+			by, caller string
+			want       int
+		}
+		for _, rows := range [][]row{
+			{{"a", "one", 30}, {"a", "two", 8}, {"a", "three", 2}, {"a", "one", 0}, {"a", "four", 0}},
+			{{"b", "one", 30}, {"b", "two", 0}, {"b", "", 0}, {"a", "three", 8}, {"a", "", 2}},
+		} {
+			agent := r.at("a", &tunnel.Agent{})
+			for _, tt := range rows {
+				if n := open(tt.by, tt.caller); n != tt.want {
+					t.Errorf("%q by %s: got %d streams, want %d", tt.caller, tt.by, n, tt.want)
+				}
 			}
+			agent.stop()
 		}
 	})
 }

@@ -525,7 +525,7 @@ func (p *inboundPeer) dialFor(stream *mux.Stream, m *wire.Message, early []byte)
 	if a, ok := far.RemoteAddr().(Addr); ok {
 		answer.AddString(wire.TagName, a.Agent).AddString(wire.TagID, a.Replica)
 	}
-	stream.SetShare(run.share, run.holder)
+	stream.SetShare(run.caller.Share, run.caller.Holder)
 	if wire.Write(stream, answer) != nil {
 		far.Reset(0)
 		return nil

@@ -45,7 +45,8 @@ func (st *Stream) SetShare(key uint64, holder budget.Holder) {
 	}
 }
 
-// StreamsOf returns how many streams are open for whoever the share is for: see SetShare.
+// StreamsOf returns how many streams are open in the share with that key, and in all others whose holder has
+// the same By, unless that is nil.
 func (s *Session) StreamsOf(key uint64, holder budget.Holder) (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -98,10 +98,10 @@ func (s *Session) Exchange(ctx context.Context, by Caller, m *wire.Message, earl
 	return stream, answer, nil
 }
 
-// Caller is for whom a stream is opened: see mux.Stream.SetShare. The zero value is this program.
+// Caller is for whom a stream is opened. The zero value is this program.
 type Caller struct {
-	Share  uint64
-	Holder budget.Holder
+	Share  uint64        // see mux.Stream.SetShare
+	Holder budget.Holder // who is to lose something if much waits
 }
 
 // Open opens a stream of this program with its first bytes, a message at least. If the carrier takes

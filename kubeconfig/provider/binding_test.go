@@ -240,10 +240,7 @@ func TestProbeReadsNoSecretForAnotherProxy(t *testing.T) {
 // A Cluster's second Secret is not another Cluster's, whose records hold its route.
 func TestSecondaryOfAnother(t *testing.T) {
 	inBubble(t, "", func(t *testing.T, w *world) {
-		w.controlPlane()
-		w.annotate("mode", "secondary")
-		w.annotate("proxy-url", proxyA)
-		w.settle()
+		besideFirst(w)
 		w.secrets.Secondary.Labels[kubeconfig.ClusterNameLabel] = otherCluster
 		before := toJSON(w.secrets.Secondary)
 		w.annotate("proxy-url", proxyB)

@@ -31,12 +31,7 @@ func TestFallBackToHealthy(t *testing.T) {
 		w.phase(provider.StateFellBack)
 	})
 	inBubble(t, "a rewritten server is no way around a proxy", func(t *testing.T, w *world) {
-		w.controlPlane()
-		w.annotate("mode", "rewrite")
-		w.annotate("server", "gw.test:6443")
-		w.annotate("proxy-url", proxyA)
-		w.wait(20 * time.Minute)
-		w.proxy(proxyA)
+		rewritten(w)
 		delete(w.cluster.Annotations, provider.AnnotationProxyURL)
 		w.settle()
 		w.proxy(proxyA)

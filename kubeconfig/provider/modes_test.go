@@ -295,10 +295,7 @@ func TestSecondary(t *testing.T) {
 		}
 	})
 	inBubble(t, "before decorate", func(t *testing.T, w *world) {
-		w.controlPlane()
-		w.annotate("mode", "secondary")
-		w.annotate("proxy-url", proxyA)
-		w.settle()
+		besideFirst(w)
 		w.annotate("mode", "decorate")
 		w.settle()
 		w.happened(provider.ReasonDeleted)
@@ -307,10 +304,7 @@ func TestSecondary(t *testing.T) {
 		}
 	})
 	inBubble(t, "before decorate, by a proxy that is down", func(t *testing.T, w *world) {
-		w.controlPlane()
-		w.annotate("mode", "secondary")
-		w.annotate("proxy-url", proxyA)
-		w.settle()
+		besideFirst(w)
 		w.annotate("mode", "decorate")
 		w.annotate("proxy-url", proxyB)
 		w.probe = down(proxyB)
@@ -335,11 +329,7 @@ func TestSecondary(t *testing.T) {
 		w.proxy(proxyA) // in the first, or the Cluster would have no route at all
 	})
 	inBubble(t, "after rewrite", func(t *testing.T, w *world) {
-		w.controlPlane()
-		w.annotate("mode", "rewrite")
-		w.annotate("server", "gw.test:6443")
-		w.annotate("proxy-url", proxyA)
-		w.wait(20 * time.Minute)
+		rewritten(w)
 		w.annotate("mode", "secondary")
 		w.settle()
 		if c := w.entry(w.secrets.Secondary); c.ProxyURL != proxyA || c.Server != endpointA {

@@ -45,7 +45,7 @@ const (
 // outer settings say.
 const Direct = "direct"
 
-var settingName = regexp.MustCompile(`^[a-z.]{1,63}$`)
+var settingName = regexp.MustCompile(`^[a-zA-Z.]{1,63}$`)
 
 const (
 	defaultGrace  = 10 * time.Minute
@@ -171,16 +171,16 @@ func resolveSettings(cluster Cluster, config Config) (resolved, error) {
 }
 
 func (r *resolved) readMode(cluster Cluster) error {
-	r.Mode = Mode(strings.ToLower(r.layers.nearestValue(AnnotationMode)))
+	text := r.layers.nearestValue(AnnotationMode)
+	r.Mode = Mode(strings.ToLower(text))
 	r.explicit = true
 	switch r.Mode {
 	case Own, Decorate, Secondary, Rewrite, Off:
 		return nil
 	case Auto, "auto":
 	default:
-		large, isLarge := strings.CutSuffix(string(r.Mode), strings.ToLower(clusterapi.LargeSuffix))
 		r.Mode, r.explicit = Auto, false
-		if isLarge && settingName.MatchString(large) {
+		if large, ok := strings.CutSuffix(text, clusterapi.LargeSuffix); ok && settingName.MatchString(large) {
 			return r.layers.errorf(AnnotationMode, "is not read, since %s of the Cluster has more than 16 KiB: shorten it", large)
 		}
 		return r.layers.errorf(AnnotationMode, "is unknown: want %s, %s, %s, %s, %s or auto", Own, Decorate, Secondary, Rewrite, Off)

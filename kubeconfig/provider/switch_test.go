@@ -32,6 +32,26 @@ func decorated(w *world) {
 	w.condition(metav1.ConditionTrue, provider.ReasonReady)
 }
 
+// rewritten is one whose Secret has another server, too.
+func rewritten(w *world) {
+	w.t.Helper()
+	w.controlPlane()
+	w.annotate("mode", "rewrite")
+	w.annotate("server", "gw.test:6443")
+	w.annotate("proxy-url", proxyA)
+	w.wait(20 * time.Minute)
+	w.proxy(proxyA)
+}
+
+// besideFirst is a world whose second Secret has the route by proxyA.
+func besideFirst(w *world) {
+	w.t.Helper()
+	w.controlPlane()
+	w.annotate("mode", "secondary")
+	w.annotate("proxy-url", proxyA)
+	w.settle()
+}
+
 func TestSwitch(t *testing.T) {
 	inBubble(t, "first decoration", func(t *testing.T, w *world) {
 		w.controlPlane()

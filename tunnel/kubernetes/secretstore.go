@@ -37,9 +37,10 @@ import (
 // It needs the right to get, list, watch, create, update and delete secrets in
 // Namespace. RBAC can't select Secrets by labels: give it a namespace of its own.
 type SecretStore struct {
-	// Client reaches the API server; a kubernetes.Interface of client-go is one. Required. An enrolment takes two requests, or
-	// four if nobody watches revocations: client-go's default limit of 5 a second
-	// (rest.Config.QPS) is too low when many agents enrol at once.
+	// Client reaches the API server; a kubernetes.Interface of client-go is one. Required.
+	// An enrolment takes two requests, or four if nobody watches revocations:
+	// client-go's default limit of 5 a second (rest.Config.QPS) is too low when many
+	// agents enrol at once.
 	Client interface {
 		CoreV1() coreclient.CoreV1Interface
 	}

@@ -56,8 +56,8 @@ import (
 // Its methods are safe for concurrent use; its fields must not change after the
 // first call.
 type TokenReview struct {
-	// Client reaches the API server; a kubernetes.Interface of client-go is one. Required. Each client that is not remembered
-	// takes two requests, and rest.Config.QPS bounds those of clients and strangers
+	// Client reaches the API server; a kubernetes.Interface of client-go is one. Required.
+	// Each client that is not remembered takes two requests, and rest.Config.QPS bounds those of clients and strangers
 	// together. client-go's default, 5, is too low: strangers could delay a client
 	// by seconds. Set 100 or more, and use the Client for nothing else.
 	Client interface {

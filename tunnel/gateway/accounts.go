@@ -18,6 +18,10 @@ const (
 	abandonBurst = 1000
 	abandonRate  = 50
 	abandonMost  = 2 * abandonBurst
+	// maxTurns dials of a client are made at once: each has its turn until it is answered, turnTime at most.
+	// A thousand would have as many goroutines run here, at the agent and at the target, and others behind them.
+	maxTurns = 10
+	turnTime = 10 * time.Millisecond
 	// pendingShare is how many dials may wait for their answer for each that the client may still leave.
 	pendingShare = 10
 	// maxPaced is how many more may wait for their turn. The rest is refused.
@@ -57,7 +61,8 @@ type clientAccounts struct {
 type clientAccount struct {
 	all     *clientAccounts
 	client  any           // its key
-	turn    chan struct{} // has an element while a dial has its turn
+	turns   chan struct{} // has an element for each dial that has its turn
+	slow    chan struct{} // those of dials that are paced
 	paced   int           // requests that wait for their turn
 	pending int           // all that wait: for their turn, or for their answer
 	left    float64       // requests that were left, at the time
@@ -116,7 +121,7 @@ func (d *clientAccounts) accountLocked(client any) *clientAccount {
 	a := d.clients[client]
 	if a == nil {
 		d.sweepLocked() // the new one would be idle
-		a = &clientAccount{all: d, client: client, turn: make(chan struct{}, 1)}
+		a = &clientAccount{all: d, client: client, turns: make(chan struct{}, maxTurns), slow: make(chan struct{}, 1)}
 		d.clients[client] = a
 	}
 	return a
@@ -140,31 +145,29 @@ func (d *clientAccounts) isPaced(client any) bool {
 	return a != nil && a.isPaced()
 }
 
-// await returns when the client may dial.
-func (p *pendingDial) await(ctx context.Context) error {
-	if !p.paced {
-		return nil
+// await returns when the client may dial. The caller calls answered when the dial has its answer.
+func (p *pendingDial) await(ctx context.Context) (answered func(), err error) {
+	turns, most := p.account.turns, turnTime
+	if p.paced {
+		turns, most = p.account.slow, time.Second/abandonRate
 	}
-	defer func() {
-		d := p.account.all
-		d.mu.Lock()
-		defer d.mu.Unlock()
+	select {
+	case turns <- struct{}{}:
+	case <-ctx.Done():
+		return nil, fmt.Errorf("%w: %w", errPaced, context.Cause(ctx))
+	}
+	end := time.AfterFunc(most, func() { <-turns })
+	if p.paced {
+		p.account.all.mu.Lock()
+		defer p.account.all.mu.Unlock()
 		p.endWaitLocked()
-	}()
-	select {
-	case p.account.turn <- struct{}{}:
-		defer func() { <-p.account.turn }()
-	case <-ctx.Done():
-		return fmt.Errorf("%w: %w", errPaced, context.Cause(ctx))
+		return func() {}, nil
 	}
-	timer := time.NewTimer(time.Second / abandonRate)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return fmt.Errorf("%w: %w", errPaced, context.Cause(ctx))
-	}
+	return func() {
+		if end.Stop() {
+			<-turns
+		}
+	}, nil
 }
 
 // endWaitLocked is called when the dial has its turn, or needs none any more.

@@ -153,6 +153,32 @@ func TestAbandonedDials(t *testing.T) {
 	}
 }
 
+// Of the dials of a client that are not answered, ten are begun in ten milliseconds. Answered ones don't
+// wait, nor do those of others.
+func TestTurnsOfDials(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, end := newBudgetBed(t, 1<<20)
+		defer end()
+		ann, bob := b.client("ann", -1), b.client("bob", -1)
+		for range 300 {
+			ann.connect("echo", 0)
+		}
+		for range 200 {
+			ann.connect("never", 0)
+		}
+		if took := bob.echoes(bob.connect("echo", 0)); took > 0 {
+			t.Errorf("another client has waited %v", took)
+		}
+		for i := range 3 {
+			synctest.Wait()
+			if got := b.never.Load(); got != int64(10*i+10) {
+				t.Errorf("%d dials that hang were begun after %d ms, want %d", got, 10*i, 10*i+10)
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	})
+}
+
 // Who begins anew whenever a connection ends does no more that brings nothing than on one, and others
 // don't wait.
 func TestWasteOfManyConnections(t *testing.T) {
@@ -217,6 +243,13 @@ func TestIdleFrames(t *testing.T) {
 			}
 			wasReset = true
 			return c.WriteData(id, false, []byte("x"))
+		},
+		"streams beyond the most": func(c *budgetClient, id uint32) error {
+			if c.last == 1 {
+				c.WriteSettingsAck()
+			}
+			c.last++
+			return c.WriteHeaders(http2.HeadersFrameParam{StreamID: c.last*2 + 1, BlockFragment: headerBlock(":method", "CONNECT", ":authority", "never:1"), EndHeaders: true})
 		},
 		"continuations":       func(c *budgetClient, id uint32) error { return c.WriteContinuation(3, false, nil) },
 		"long continuations":  func(c *budgetClient, id uint32) error { return c.WriteContinuation(3, false, sizeUpdates[:1<<10]) },

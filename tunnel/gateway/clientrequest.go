@@ -155,7 +155,8 @@ func (r *clientRequest) dial(ctx context.Context, first []byte) (net.Conn, []byt
 	stays := ctx // until the client leaves
 	ctx, cancel := context.WithTimeout(ctx, cmp.Or(r.g.DialTimeout, 30*time.Second))
 	defer cancel()
-	if err := r.awaitDial(ctx); err != nil {
+	answered, err := r.awaitDial(ctx)
+	if err != nil {
 		return nil, nil, r.recordFailure(PhaseLimit, err)
 	}
 	began := time.Now()
@@ -164,6 +165,7 @@ func (r *clientRequest) dial(ctx context.Context, first []byte) (net.Conn, []byt
 		request.early = &early
 	}
 	conn, err := r.g.Dial(ctx, request)
+	answered()
 	if stays.Err() != nil {
 		r.pending.leave(true)
 	}
@@ -186,15 +188,15 @@ func (r *clientRequest) dial(ctx context.Context, first []byte) (net.Conn, []byt
 	return conn, early, nil
 }
 
-// awaitDial returns when the client may dial.
-func (r *clientRequest) awaitDial(ctx context.Context) (err error) {
+// awaitDial returns when the client may dial. The caller calls answered when the dial has its answer.
+func (r *clientRequest) awaitDial(ctx context.Context) (answered func(), err error) {
 	if r.pending.account == nil {
 		r.pending, err = r.g.accounts.enter(accountKey(r.request.Client, r.request.Credentials.Remote))
 	}
-	if err == nil {
-		err = r.pending.await(ctx)
+	if err != nil {
+		return nil, err
 	}
-	return err
+	return r.pending.await(ctx)
 }
 
 // awaitRefusal returns when the client may be told that the request is refused. Dials that it has left

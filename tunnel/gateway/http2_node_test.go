@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"strings"
@@ -86,18 +85,18 @@ func TestHTTP2DrainNode(t *testing.T) {
 }
 
 // Nor do streams that the door refuses because there are too many: here those
-// that node has given up, and that Dial still works on.
+// that node has given up, and that Route still works on.
 func TestHTTP2FullNode(t *testing.T) {
 	n := startNode(t)
 	release := make(chan struct{})
 	b := newBed(t, door{serve: (*gateway.Gateway).ServeConnect}, func(g *gateway.Gateway) {
-		g.Authenticate, g.Route = gateway.Anyone, nil
-		g.Dial = func(ctx context.Context, r gateway.Request) (net.Conn, error) {
+		g.Authenticate, g.Dial = gateway.Anyone, dialEcho
+		g.Route = func(_ context.Context, r *gateway.Request) error {
 			if strings.HasPrefix(r.Address, "slow") {
 				<-release
-				return nil, io.EOF
+				return io.EOF
 			}
-			return dialEcho(ctx, r)
+			return nil
 		}
 	})
 	if got := n.do("open %v", b.addr); got != "open" {

@@ -89,6 +89,9 @@ func (h *http2Conn) handleHeadersLocked(f *http2.MetaHeadersFrame) error {
 	switch {
 	case h.draining, h.handlers >= maxStreams:
 		h.queueResetLocked(f.StreamID, http2.ErrCodeRefusedStream)
+		if len(h.streams) >= maxStreams && h.settingsAcked {
+			return h.meter.take(idlePerStream)
+		}
 		return h.meter.take(1)
 	case err == errMalformed, f.HasPriority() && f.Priority.StreamDep == f.StreamID:
 		h.refusals++

@@ -17,6 +17,7 @@ import (
 //	DATA without data or without a stream, RST_STREAM    1
 //	RST_STREAM before the answer, of a paced client      idleUnanswered more
 //	HEADERS that begin no stream                         1
+//	HEADERS of one stream more than maxStreams           idlePerStream
 //	SETTINGS                                             idleSettings, and 1 for each 256 bytes
 //	others (WINDOW_UPDATE, PING, CONTINUATION, ...)      1, and 1 for each 256 bytes
 //

@@ -43,7 +43,7 @@ type pod struct {
 
 const (
 	rolloutAgents = 6
-	rolloutGrace  = 3 * time.Second
+	rolloutGrace  = 2 * time.Second
 )
 
 func newRollout(t *testing.T) *rollout {

@@ -156,6 +156,9 @@ func (p *probing) sendRequest(ctx context.Context, rt http.RoundTripper, seen *s
 		if seen.n.Load() == before {
 			return nil, &errNoCredentials{ended.Error(ctx, err)}
 		}
+		if p.received.Load() {
+			err = errReceived
+		}
 		return nil, ended.Error(ctx, mask.Error(err, seen.sentSecrets()))
 	}
 	defer resp.Body.Close()

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -43,6 +44,8 @@ type probing struct {
 
 	pluginErr error // why the exec plugin gave no credentials
 	pluginRan time.Duration
+
+	received atomic.Bool // errReceived was an error of a Read; net/http may have one of its own
 
 	mu    sync.Mutex // guards the fields below
 	open  []net.Conn // all that were made
@@ -178,20 +181,22 @@ func (p *probing) boundConn(conn net.Conn) net.Conn {
 	if done {
 		abort.Close(conn)
 	}
-	return &boundedConn{conn, left}
+	return &boundedConn{conn, left, &p.received}
 }
 
 // boundedConn is a connection whose other end is a stranger: it may send frames without end
 // that are no part of an answer, or a GOAWAY each time, after which net/http connects anew.
 type boundedConn struct {
 	net.Conn
-	left int // bytes
+	left  int // bytes
+	ended *atomic.Bool
 }
 
 var errReceived = fmt.Errorf("the other end has sent more than %d KiB, or has ended %d connections", maxReceived>>10, maxConns)
 
 func (c *boundedConn) Read(p []byte) (int, error) {
 	if c.left <= 0 {
+		c.ended.Store(true)
 		return 0, errReceived
 	}
 	n, err := c.Conn.Read(p[:min(len(p), c.left)])

@@ -64,7 +64,7 @@ func (s *Session) AppendHoldings(all []budget.Holding) []budget.Holding {
 		add(st, st.share, int(st.kept.Load()), now-time.Duration(st.keptSince.Load()))
 		for _, b := range st.frames[:st.nframes] {
 			if s.carrierInUse { // else they are sent at once
-				add(st, s.shares[0], len(b.data), stuck)
+				add(st, &s.own, len(b.data), stuck)
 			}
 		}
 	}

@@ -28,15 +28,13 @@ func (s *Session) Leftovers() map[string]int {
 		"queued":   s.queuedBytes,
 		"grown":    s.grownTotal,
 		"refused":  len(s.refusals),
+		"shares":   len(s.shares) + s.own.streams,
 		"buffers":  int(s.bytesHeld.Load()),
 	}
 	for name, l := range map[string]*streamList{"control": &s.controlQueue, "fresh": &s.interactive, "bulk": &s.bulk.heads, "room": &s.roomWaiters.heads, "accept": &s.acceptQueue, "acks": &s.ackQueue} {
 		if !l.empty() {
 			left[name] = 1
 		}
-	}
-	if own := s.shares[0]; len(s.shares) > 1 || own == nil || own.streams != 1 {
-		left["shares"] = len(s.shares)
 	}
 	for name, n := range left {
 		if n == 0 {

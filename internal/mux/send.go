@@ -116,7 +116,7 @@ func (s *Session) queueDataLocked(st *Stream, small bool) {
 // finds room, so that bulk data doesn't stop it. A stream whose share has nothing else
 // queued need not wait for other shares, or it would have nothing to send in its turn.
 func (s *Session) hasRoomLocked(st *Stream, n int) bool {
-	if len(s.shares) > 1 && s.bulk.isAlone(st) && s.queuedBytes+n <= 2*maxQueued {
+	if len(s.shares) > 0 && s.bulk.isAlone(st) && s.queuedBytes+n <= 2*maxQueued {
 		return true
 	}
 	first := s.roomWaiters.empty() || s.roomWaiters.first() == st
@@ -219,7 +219,7 @@ func (s *Session) writeLoop() {
 // share with one stream has used up its frames, and its writer was woken; where all CPUs
 // are busy it would else run after the next batch of the others, and so miss its turn.
 func (s *Session) yieldToWritersLocked() {
-	if len(s.shares) > 1 && !s.bulk.empty() && !s.bulk.hasOtherShares() {
+	if len(s.shares) > 0 && !s.bulk.empty() && !s.bulk.hasOtherShares() {
 		s.mu.Unlock()
 		runtime.Gosched()
 		s.mu.Lock()

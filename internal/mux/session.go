@@ -112,10 +112,11 @@ type Session struct {
 
 	sender
 	pinger
-	shares      map[uint64]*share
-	grownTotal  int           // bytes by which windows exceed initialWindow
-	reclaimedAt time.Duration // instant of the last reclaimIdleLocked
-	lastDirect  *Stream       // the last stream that writeDirectLocked was called for
+	own         share             // of key 0
+	shares      map[uint64]*share // the others; nil until there is one
+	grownTotal  int               // bytes by which windows exceed initialWindow
+	reclaimedAt time.Duration     // instant of the last reclaimIdleLocked
+	lastDirect  *Stream           // the last stream that writeDirectLocked was called for
 }
 
 // Client starts a session on carrier whose peer is a Server: one side each. A nil
@@ -144,7 +145,6 @@ func newSession(carrier net.Conn, c *Config, client bool) *Session {
 		acceptQueue: streamList{kind: listAccept},
 		ackQueue:    streamList{kind: listAck},
 		unread:      streamList{kind: listUnread},
-		shares:      map[uint64]*share{0: {streams: 1}}, // stays
 	}
 	if c != nil {
 		s.config = *c

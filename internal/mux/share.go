@@ -9,11 +9,11 @@ const maxLag = 4 * frameSize
 // share is a group of streams that has one part of the carrier.
 type share struct {
 	key     uint64
-	holder  budget.Holder         // see SetShare
-	streams int                   // that belong to it
-	sent    int64                 // bytes of bulk, on the scale of the queue's now
-	head    [listCount]*Stream    // stands in the queue for all of them
-	waiting [listCount]streamList // the others that want to be there
+	holder  budget.Holder           // see SetShare
+	streams int                     // that belong to it
+	sent    int64                   // bytes of bulk, on the scale of the queue's now
+	head    [sharedLists]*Stream    // stands in the queue for all of them
+	waiting [sharedLists]streamList // the others that want to be there
 }
 
 // SetShare puts the stream into the share with that key; a new stream is in share 0. All
@@ -30,8 +30,14 @@ func (st *Stream) SetShare(key uint64, holder budget.Holder) {
 	bulk, room := s.bulk.remove(st), s.roomWaiters.remove(st)
 	s.leaveShareLocked(st)
 	sh := s.shares[key]
+	if key == 0 {
+		sh = &s.own
+	}
 	if sh == nil {
 		sh = &share{key: key, holder: holder, sent: s.bulk.now}
+		if s.shares == nil {
+			s.shares = map[uint64]*share{}
+		}
 		s.shares[key] = sh
 	}
 	sh.streams++
@@ -45,7 +51,7 @@ func (st *Stream) SetShare(key uint64, holder budget.Holder) {
 	}
 }
 
-// StreamsOf returns how many streams are open in the share with that key, and in all others whose holder has
+// StreamsOf returns how many streams are open in the share with that key, not 0, and in others whose holder has
 // the same By, unless that is nil.
 func (s *Session) StreamsOf(key uint64, holder budget.Holder) (n int) {
 	s.mu.Lock()

@@ -70,7 +70,7 @@ var (
 
 // newStreamLocked returns a stream that the session knows by its id from now on.
 func newStreamLocked(s *Session, id uint32) *Stream {
-	st := &Stream{session: s, id: id, share: s.shares[0]}
+	st := &Stream{session: s, id: id, share: &s.own}
 	st.share.streams++
 	st.readable.L = &s.mu
 	st.writable.L = &s.mu
@@ -398,14 +398,15 @@ func (s *Session) notifyResetLocked(st *Stream, ended bool) {
 
 // The lists of streams. A stream can be in several at the same time.
 const (
-	listControl     = iota // has a frame that is sent before data
-	listInteractive        // has a small frame, and had nothing to send before
-	listBulk               // has other frames
+	listBulk        = iota // has other frames than listInteractive
 	listRoom               // a Write waits for room in the session's queue
+	listControl            // has a frame that is sent before data
+	listInteractive        // has a small frame, and had nothing to send before
 	listAccept             // waits for Accept
 	listAck                // is to be acknowledged
 	listUnread             // has received bytes
 	listCount
+	sharedLists = listRoom + 1 // the first ones are shareQueues
 )
 
 type listLink struct {

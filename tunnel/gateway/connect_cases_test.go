@@ -157,6 +157,17 @@ func TestHandshakeTimeout(t *testing.T) {
 	}
 }
 
+// Nor is half a request that has ended called slow.
+func TestHalfRequest(t *testing.T) {
+	conn := newBed(t, doorNamed(t, "connect"), nil).wire()
+	write(t, conn, []byte("CONNECT a:1 HTTP/1.1\r\nX: "))
+	conn.(*net.TCPConn).CloseWrite()
+	const want = "HTTP/1.1 400 Bad Request: the request ends in its header\r\n"
+	if got, err := io.ReadAll(conn); err != nil || !strings.HasPrefix(string(got), want) {
+		t.Errorf("got %q, %v, want %q", got, err, want)
+	}
+}
+
 // What a client sends while the target is dialed is kept for it.
 func TestEarlyWhileDialing(t *testing.T) {
 	dialing, release := make(chan struct{}), make(chan struct{})

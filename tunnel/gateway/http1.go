@@ -43,6 +43,7 @@ var (
 	errHeaderTooLarge = &requestError{431, "the header is too large"}
 	errRequestLine    = &requestError{400, "the first line is not METHOD TARGET HTTP/1.1"}
 	errAuthority      = &requestError{400, "the target of CONNECT is not host:port"}
+	errNoEnd          = &requestError{400, "the request ends in its header"}
 	errField          = &requestError{400, "a header field is malformed"}
 	errBody           = &requestError{400, "a CONNECT has no body"}
 	errAuthorization  = &requestError{400, "the Proxy-Authorization is malformed"}
@@ -85,8 +86,11 @@ func readHeader(r io.Reader, buf []byte, most int) (all []byte, end int, err err
 		n, err := r.Read(buf[len(buf):cap(buf)])
 		buf = buf[:len(buf)+n]
 		if n == 0 && err != nil {
-			if len(buf) == 0 && !errors.Is(err, os.ErrDeadlineExceeded) {
+			switch {
+			case len(buf) == 0 && !errors.Is(err, os.ErrDeadlineExceeded):
 				err = errSilent
+			case err == io.EOF:
+				err = errNoEnd
 			}
 			return buf, 0, err
 		}

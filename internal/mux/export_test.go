@@ -108,7 +108,7 @@ func ReadAll(carrier net.Conn, c *Config) (*Session, []*Stream) {
 	s.writeLoopRuns = true // as far as it knows
 	var streams []*Stream
 	for {
-		err := s.readFrame()
+		_, err := s.readFrame()
 		if err != nil {
 			s.closeWithCause(err)
 			return s, streams

@@ -35,24 +35,31 @@ func (s *Session) releaseReader() {
 
 // readLoop reads and handles frames until the carrier or the session ends. It waits
 // only for the carrier, and for the peer to take what it causes: see queueRefusalLocked and
-// acceptSYNLocked.
+// acceptSYNLocked. After a ping another goroutine goes on with it.
 func (s *Session) readLoop() {
 	w, _ := s.carrier.(idleWaiter)
 	idle := s.releaseReader
-	for frames := 1; ; frames++ {
-		if frames%64 == 0 { // floods of small frames must not have whole slices of time
+	pinged := false
+	for {
+		if s.frames++; s.frames%64 == 0 { // floods of small frames must not have whole slices of time
 			runtime.Gosched()
 		}
 		if w != nil && s.reader.Buffered() == 0 {
+			if pinged { // the session may be idle for long, and the stack of a new goroutine is small
+				s.loops.Go(s.readLoop)
+				return
+			}
 			w.Wait(idle)
 			if s.reader == nil {
 				s.acquireReader()
 			}
 		}
-		if err := s.readFrame(); err != nil {
+		kind, err := s.readFrame()
+		if err != nil {
 			s.closeWithCause(err)
 			return
 		}
+		pinged = kind == typePing
 		if s.streamOpened {
 			s.streamOpened = false
 			s.handOver()
@@ -60,26 +67,27 @@ func (s *Session) readLoop() {
 	}
 }
 
-func (s *Session) readFrame() error {
+func (s *Session) readFrame() (kind byte, err error) {
 	b, err := s.reader.Peek(headerSize)
 	if err != nil {
-		return newLostError(err)
+		return 0, newLostError(err)
 	}
 	h, err := parseHeader(b)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	s.reader.Discard(headerSize)
 	switch h.kind {
 	case typePing:
 		s.handlePing(h)
-		return nil
 	case typeGoAway:
-		return s.handleGoAway(h.length)
+		err = s.handleGoAway(h.length)
 	case typeWindow:
-		return s.handleWindowUpdate(h)
+		err = s.handleWindowUpdate(h)
+	default:
+		err = s.handleData(h)
 	}
-	return s.handleData(h)
+	return h.kind, err
 }
 
 // lookupStreamLocked returns the stream of h, or a new one if h has SYN. It returns

@@ -68,9 +68,10 @@ type Session struct {
 	client  bool
 	began   time.Time // what instants are measured from
 
-	// Only readLoop uses these two.
+	// Only readLoop uses these.
 	reader       *bufio.Reader // nil while the carrier's Wait waits
 	streamOpened bool          // the frame has opened a stream
+	frames       uint8         // that were read; it overflows
 
 	fillingSince atomic.Int64   // instant when a buffer was made for a payload; zero: all of it has come
 	lastRead     atomic.Int64   // instant of the last byte from the carrier

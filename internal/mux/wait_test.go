@@ -2,6 +2,7 @@ package mux_test
 
 import (
 	"net"
+	"runtime"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -14,8 +15,9 @@ type waiting struct {
 	net.Conn
 	ahead  []byte
 	err    error
-	failed bool // Read returned an error
-	waits  *int // how often it waited
+	failed bool   // Read returned an error
+	waits  *int   // how often it waited
+	stack  string // the goroutine that waited last
 }
 
 func (w *waiting) Wait(idle func()) {
@@ -24,6 +26,8 @@ func (w *waiting) Wait(idle func()) {
 	}
 	if idle(); w.waits != nil {
 		*w.waits++
+		p := make([]byte, 30)
+		w.stack = string(p[:runtime.Stack(p, false)])
 	}
 	p := make([]byte, 100)
 	n, err := w.Conn.Read(p)
@@ -49,37 +53,47 @@ func waitingPair(t testing.TB) (client, server net.Conn) {
 	return &waiting{Conn: a}, &waiting{Conn: b}
 }
 
-// A session waits once for what comes at once, and meanwhile holds no buffer.
+// A session waits once for what comes at once, and meanwhile holds no buffer. After a ping it waits with a
+// new stack.
 func TestWaitForCarrier(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		near, far := net.Pipe()
 		var waits int
-		s := mux.Server(&waiting{Conn: near, waits: &waits}, nil)
+		carrier := &waiting{Conn: near, waits: &waits}
+		s := mux.Server(carrier, nil)
 		defer s.Close()
 		p := peer{far, t}
 		if _, err := readFrame(p); err != nil { // the first ping
 			t.Fatal(err)
 		}
-		pong := header(ping, ack, 0, 7)
+		pong, credit := header(ping, ack, 0, 7), header(window, 0, 9, 0)
+		synctest.Wait()
 		for _, step := range []struct {
 			send []byte
 			want int  // waits
 			half bool // of a frame came
+			same bool // as before: the stack
 		}{
-			{nil, 1, false},
-			{pong, 2, false},
-			{slices.Concat(pong, pong, pong), 3, false},
-			{pong[:5], 3, true},
-			{pong[5:], 4, false},
-			{slices.Concat(pong, pong[:5]), 4, true},
-			{pong[5:], 5, false},
+			{nil, 1, false, true},
+			{pong, 2, false, false},
+			{slices.Concat(pong, pong, pong), 3, false, false},
+			{credit, 4, false, true},
+			{credit, 5, false, true},
+			{pong[:5], 5, true, true},
+			{pong[5:], 6, false, false},
+			{slices.Concat(pong, pong[:5]), 6, true, true},
+			{pong[5:], 7, false, false},
 		} {
+			before := carrier.stack
 			if step.send != nil {
 				p.send(step.send)
 			}
 			synctest.Wait()
 			if waits != step.want || s.Reading() != step.half {
-				t.Errorf("after %d bytes: got %d waits, a buffer: %t; want %d, %t", len(step.send), waits, s.Reading(), step.want, step.half)
+				t.Errorf("after %x: got %d waits, a buffer: %t; want %d, %t", step.send, waits, s.Reading(), step.want, step.half)
+			}
+			if (carrier.stack == before) != step.same {
+				t.Errorf("after %x: %s waits, and before %s; want the same: %t", step.send, carrier.stack, before, step.same)
 			}
 		}
 		far.Close()

@@ -2,7 +2,11 @@
 // sees that it was no regular end.
 package abort
 
-import "net"
+import (
+	"errors"
+	"net"
+	"os"
+)
 
 // Close closes conn without TLS's close_notify, which would wait for seconds for a
 // peer that has stopped reading: it closes the connection below TLS first. Reads and
@@ -37,6 +41,21 @@ func Guard(conn net.Conn) { setLinger(conn, 0) }
 
 // Unguard: see [Guard].
 func Unguard(conn net.Conn) { setLinger(conn, -1) }
+
+// Gone returns an error if conn is TCP and was reset, of which a connection that has sent its end is not
+// read again. It waits for a Write that is under way.
+func Gone(conn net.Conn) error {
+	bottom, _ := innermostConn(conn)
+	c, ok := bottom.(*net.TCPConn)
+	if !ok {
+		return nil
+	}
+	_, err := c.Write(nil)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return nil
+	}
+	return err
+}
 
 func setLinger(conn net.Conn, seconds int) {
 	bottom, _ := innermostConn(conn)

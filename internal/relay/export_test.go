@@ -1,3 +1,7 @@
 package relay
 
+import "time"
+
 var CopyConn = copyConn
+
+func init() { goneEvery = time.Millisecond }

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"github.com/causewayproject/causeway/internal/abort"
 	"github.com/causewayproject/causeway/internal/ended"
@@ -44,8 +45,9 @@ type Result struct {
 //     close_notify.
 //   - When ctx ends, both sides are reset, and Err is an error of ctx.
 //   - If the process is killed, the system resets a side that is TCP.
-//   - A side that has sent its end is not read any more: only the next write notices
-//     that it was reset. Without one it is no error: programs close so once they have all.
+//   - A side that has sent its end is not read any more: the next write notices that it was
+//     reset, or for TCP a look each half minute. Until then it is no error: programs close so once
+//     they have all.
 //
 // There is no timeout except ctx. Relay uses the DeliverTo, WriteTo or ReadFrom of a
 // connection, or else a pooled buffer, which is small while little comes.
@@ -70,6 +72,7 @@ func RelayEarly(ctx context.Context, early []byte, written func(), a, b net.Conn
 	if !stop() {
 		<-aborted
 	}
+	r.endWatch()
 	if r.err.Load() == nil {
 		abort.Unguard(a)
 		abort.Unguard(b)
@@ -82,11 +85,18 @@ func RelayEarly(ctx context.Context, early []byte, written func(), a, b net.Conn
 	return res
 }
 
+var goneEvery = 30 * time.Second
+
 // relay is one call of Relay.
 type relay struct {
 	a, b        net.Conn
 	err         atomic.Pointer[error] // the first
 	noHalfClose atomic.Pointer[error] // why a side was closed to tell it of an end
+	half        atomic.Bool           // one direction has ended
+
+	mu      sync.Mutex  // guards the fields below
+	timer   *time.Timer // of watch; nil: none
+	watched bool        // for the last time
 }
 
 // abortBoth resets both sides because of err, unless that was done before. Side by
@@ -133,10 +143,37 @@ func (r *relay) copyOneWay(dst, src net.Conn, early []byte, written func(), dire
 	} else if cause := r.noHalfClose.Load(); cause != nil {
 		err = *cause
 	}
-	if err != nil {
+	switch {
+	case err != nil:
 		r.abortBoth(fmt.Errorf("relay: %s: %w", direction, err))
+	case !r.half.Swap(true):
+		r.watch(src)
 	}
 	return n
+}
+
+// watch looks each goneEvery whether src, which has sent its end, is still there.
+func (r *relay) watch(src net.Conn) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.watched {
+		return
+	}
+	r.timer = time.AfterFunc(goneEvery, func() {
+		if err := abort.Gone(src); err != nil {
+			r.abortBoth(fmt.Errorf("relay: %w", err))
+			return
+		}
+		r.watch(src)
+	})
+}
+
+func (r *relay) endWatch() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.watched = true; r.timer != nil {
+		r.timer.Stop()
+	}
 }
 
 // CloseWrite calls conn's CloseWrite. Without one it returns errors.ErrUnsupported.

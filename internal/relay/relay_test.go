@@ -141,6 +141,28 @@ func TestResetAfterHalfClose(t *testing.T) {
 	}
 }
 
+// A side that has sent its end, and then is gone, ends the relay though nobody writes to it.
+func TestGoneAfterHalfClose(t *testing.T) {
+	for name, pair := range map[string]func(testing.TB) (far, near net.Conn){"tcp": tcp, "tls": overTLS} {
+		t.Run(name, func(t *testing.T) {
+			farA, nearA := pair(t)
+			farB, nearB := tcp(t)
+			done := start(t.Context(), nearA, nearB)
+			send(t, farA, "hello")
+			expect(t, farB, "hello")
+			closeWrite(t, farA)
+			expectEnd(t, farB)
+			time.Sleep(20 * time.Millisecond) // it is looked at meanwhile
+			send(t, farB, "still there")
+			expect(t, farA, "still there")
+			breakOff(farA)
+			if res := result(t, done); res.Err == nil {
+				t.Errorf("got %+v, want an error", res)
+			}
+		})
+	}
+}
+
 // TestResetBeforeTheEnd: a side that has all and resets is in order if it has sent its end.
 func TestResetBeforeTheEnd(t *testing.T) {
 	for _, tt := range []struct {

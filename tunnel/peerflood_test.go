@@ -82,6 +82,34 @@ func TestPeerFloods(t *testing.T) {
 	}
 }
 
+// All sessions from one address ask 10,000 times at once, and then 2,000 times a second.
+func TestPeersArePaced(t *testing.T) {
+	ask := rawMessage(kindAsk, uint16(7), []byte(testCluster))
+	synctest.Test(t, func(t *testing.T) {
+		b := newBed(t, &tunnel.Server{Name: "a"})
+		c, err := tunnel.ServerCredentials(b.s.Authority)
+		if err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		for _, name := range []string{"b", "c"} {
+			for session, i := b.greetedPeer(c, name), 0; i < 6000; i++ {
+				st, err := session.Open(t.Context(), ask)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if kind, _, err := readRaw(st); kind != 65 || err != nil {
+					t.Fatalf("got %d, %v, want HAVE", kind, err)
+				}
+				st.Close()
+			}
+		}
+		if took := time.Since(began); took < 900*time.Millisecond || took > 2*time.Second {
+			t.Errorf("12,000 answers took %v, want a second", took)
+		}
+	})
+}
+
 // A replica that takes no answers is not read any more after few requests: each costs memory until
 // its answer is on its way.
 func TestPeerTakesNoAnswers(t *testing.T) {
@@ -278,6 +306,33 @@ func TestPeerBudget(t *testing.T) {
 			t.Errorf("the caller of this replica: %v", err)
 		}
 	})
+}
+
+// Whatever an agent has sent that nobody reads, nothing of it is held when its session has ended.
+func TestEndedSessionsHoldNothing(t *testing.T) {
+	for name, send := range map[string]struct{ hello, more []byte }{
+		"a HELLO that is too long":   {rawMessage(1, uint16(3), uint64(1), uint16(4), make([]byte, 60<<10)), nil},
+		"a message that is too long": {rawHello(), rawMessage(5, uint16(4), make([]byte, 60<<10))},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBed(t, &tunnel.Server{Budget: &tunnel.Budget{Bytes: 4 << 20}})
+				_, session := b.rawSession(b.enrolled())
+				control, err := session.Open(t.Context(), send.hello)
+				if err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(time.Second)
+				control.Write(send.more)
+				time.Sleep(time.Minute)
+				session.Close()
+				time.Sleep(time.Second)
+				if held := budget.Held(b.s.Budget); held > 0 {
+					t.Errorf("%d bytes are held", held)
+				}
+			})
+		})
+	}
 }
 
 // TestPeerPendingDials: dials for which no agent has an answer yet hold little.

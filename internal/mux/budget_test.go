@@ -76,7 +76,7 @@ func TestBudget(t *testing.T) {
 			opened.Close()
 			synctest.Wait()
 			client.Close()
-			server.Close()
+			<-server.Done()
 			return accepted
 		}},
 		"written to one that takes nothing": {greedy: func(b *budgetBed) net.Conn {

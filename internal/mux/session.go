@@ -223,11 +223,18 @@ func (s *Session) recordCause(err error) bool {
 }
 
 // Close ends the session, its carrier and its streams, and waits for the session's
-// goroutines. Bytes that were not sent yet are lost. Here the streams look
+// goroutines. Bytes that were not sent or read yet are lost. Here the streams look
 // closed. The peer's streams return a [LostError], unless they had ended.
 func (s *Session) Close() error {
 	s.closeWithCause(ErrSessionClosed)
 	s.loops.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for st := s.unread.first; st != nil; {
+		next := st.links[listUnread].next
+		s.dropReceivedLocked(st)
+		st = next
+	}
 	return nil
 }
 

@@ -181,6 +181,7 @@ func (s *Session) finish(cause error) {
 		cause = err // the error of the control stream only follows from it
 	}
 	s.CloseWithCause(cause)
+	s.Control.Close() // nobody reads what is left in it
 	s.CancelStreams()
 	s.Role.HandleClosed()
 	s.mu.Lock()

@@ -263,6 +263,9 @@ agent that connects later. Without data, which wants --force, they lose what the
 		Example: "  causeway payload default/prod authorized_keys <id_ed25519.pub",
 		Args:    command.Args,
 	}, func(cmd *cobra.Command, _ *stateFlags, st *state, args []string) error {
+		if err := checkCluster(args[0]); err != nil {
+			return err
+		}
 		data, err := io.ReadAll(io.LimitReader(cmd.InOrStdin(), maxPayload+1))
 		if err != nil {
 			return err

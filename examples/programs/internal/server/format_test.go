@@ -200,6 +200,8 @@ func TestBadCommands(t *testing.T) {
 		{"revoke what is no cluster", "revoke a|b --all --state DIR", "cluster", false},
 		{"revoke without agent", "revoke a --state DIR", "AGENT", true},
 		{"payload without name", "payload a --state DIR", "NAME", true},
+		{"payload for a|b", "payload a|b name --state DIR", "CLUSTER: want at most 507 bytes", true},
+		{"ticket for a|b", "ticket a|b --state DIR --gateway http://a", "CLUSTER: want at most 507 bytes", true},
 		{"large payload", "payload a b --state DIR", "more than", false},
 		{"no payload", "payload a b --state DIR", "would lose what they have of \"b\"; --force takes it away", false},
 		{"ticket, port 0", "ticket a --state DIR --gateway http://a:0", "--gateway", true},

@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 	"unicode"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -47,10 +48,18 @@ func (f *ticketFlags) add(set *pflag.FlagSet) {
 	set.DurationVar(&f.life, "life", 24*time.Hour, "how long the ticket is valid")
 }
 
+// checkCluster refuses a name with which no agent can enrol.
+func checkCluster(name string) error {
+	if name == "" || len(name) > 507 || !utf8.ValidString(name) || strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) || r == ' ' || r == '|' }) {
+		return cli.Mistake("CLUSTER: want at most 507 bytes of UTF-8, without spaces, bars and characters that do not print")
+	}
+	return nil
+}
+
 // issueTicket returns the URL of the proxy, with a ticket for the cluster in it.
 func (f *ticketFlags) issueTicket(ctx context.Context, cluster string, stderr io.Writer) (*url.URL, error) {
-	if cluster == "" || strings.ContainsFunc(cluster, func(r rune) bool { return !unicode.IsPrint(r) || r == ' ' }) {
-		return nil, cli.Mistake("the name of CLUSTER is empty, or holds a space or a character that does not print")
+	if err := checkCluster(cluster); err != nil {
+		return nil, err
 	}
 	st, err := f.state.open(ctx)
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/causewayproject/causeway/internal/group"
 	"github.com/causewayproject/causeway/internal/mux"
 	"github.com/causewayproject/causeway/internal/printable"
+	"github.com/causewayproject/causeway/internal/turns"
 	"github.com/causewayproject/causeway/tunnel/internal/carrier"
 	"github.com/causewayproject/causeway/tunnel/internal/session"
 	"github.com/causewayproject/causeway/tunnel/internal/wire"
@@ -42,6 +43,7 @@ type agentSession struct {
 	// replicas elsewhere. moveApart clears it.
 	together bool
 
+	pace         turns.Pace                       // of control messages
 	proven       atomic.Pointer[x509.Certificate] // the latest whose key was proven on this carrier
 	renewalAsked time.Time                        // HandleControl's: when the agent last asked for a certificate
 
@@ -146,7 +148,7 @@ func (s *Server) acceptAgent(ctx context.Context, g *group.Group, c *carrier.Con
 	sess := &agentSession{
 		server: s, id: id, replica: hello.Text(wire.TagName), program: printable.Text(hello.Text(wire.TagProgram), printable.Most), after: madeAfter(cert), number: strconv.FormatUint(seq, 10), seq: seq,
 		remote: c.RemoteAddr(), carrier: c, expiry: cert.NotAfter, welcomed: a, servers: s.announcedNames(),
-		together: s.peers.holdsOwnZone(hello),
+		together: s.peers.holdsOwnZone(hello), pace: turns.Pace{Burst: 1000, Rate: 100},
 	}
 	sess.proven.Store(cert)
 	if hello.Uint(wire.TagLimit) == 0 { // it may be stock yamux
@@ -214,6 +216,7 @@ func (sess *agentSession) HandleEnd(cause error) {
 }
 
 func (sess *agentSession) HandleControl(m *wire.Message) {
+	time.Sleep(sess.pace.Take(1))
 	switch m.Kind {
 	case wire.MsgRenew:
 		sess.server.renewCertificate(sess, m)

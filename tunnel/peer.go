@@ -15,6 +15,7 @@ import (
 	"github.com/causewayproject/causeway/internal/backoff"
 	"github.com/causewayproject/causeway/internal/group"
 	"github.com/causewayproject/causeway/internal/mux"
+	"github.com/causewayproject/causeway/internal/turns"
 	"github.com/causewayproject/causeway/tunnel/internal/carrier"
 	"github.com/causewayproject/causeway/tunnel/internal/session"
 	"github.com/causewayproject/causeway/tunnel/internal/wire"
@@ -41,6 +42,7 @@ type peer struct {
 	trying      sync.Once
 	tried       chan struct{} // closed when the first attempt to connect has ended
 	came        chan struct{} // holds one: the replica there has dialed this one
+	pace        turns.Pace    // of its control messages
 
 	mu       sync.Mutex // guards the fields below
 	name     string     // of the replica that was found there last
@@ -275,6 +277,7 @@ func (l *outboundPeer) awaitReplacing(ctx context.Context) bool {
 }
 
 func (l *outboundPeer) HandleControl(m *wire.Message) {
+	time.Sleep(l.peer.pace.Take(1))
 	switch m.Kind {
 	case wire.MsgDrain:
 		l.peer.update(func() { l.peer.draining = true })
@@ -322,8 +325,16 @@ const (
 	// maxPeerStreams is how many streams a peer may have open at once.
 	maxPeerStreams = 1 << 16
 	// maxRequests is how many requests of a session are read and answered at once, dials
-	// and pushes aside.
-	maxRequests = 128
+	// and pushes aside. Of the requests and control messages from one address requestBurst are taken at
+	// once, and then requestRate a second: a replica that floods would have all of the CPU. FLEET, whose
+	// answer is large, counts for fleetCost. Of dials maxForwards are made at once, for forwardTime each at
+	// most, as of a gateway's client.
+	maxRequests  = 128
+	requestBurst = 10_000
+	requestRate  = 2000
+	fleetCost    = 200
+	maxForwards  = 10
+	forwardTime  = 10 * time.Millisecond
 	// maxInbound is how many sessions replicas may have here. One more takes the place of
 	// one of an address that has more than its own.
 	maxInbound = 128
@@ -344,7 +355,14 @@ type inboundPeer struct {
 	toldLoad int // by tellLoad; -1: nothing
 	place    *admission.Place
 	requests chan struct{} // filled while they are read and answered
-	telling  sync.Mutex    // its Status
+	from     *peerHost
+	telling  sync.Mutex // its Status
+}
+
+// peerHost is what the inbound sessions from one address share.
+type peerHost struct {
+	pace  turns.Pace    // of requests and control messages
+	dials *turns.Starts // that are forwarded
 }
 
 // acceptPeer reads a peer's HELLO and answers it. If the peer is this replica itself,
@@ -395,9 +413,10 @@ func (p *inboundPeer) start() {
 	p.Mux.Serve(p.takeStream)
 }
 
-// takeStream is called by the carrier's reader: while maxRequests are under way, nothing
-// more is read from the peer.
+// takeStream is called by the carrier's reader: while maxRequests are under way, or its host has to wait,
+// nothing more is read from the peer.
 func (p *inboundPeer) takeStream(stream *mux.Stream) {
+	time.Sleep(p.from.pace.Take(1))
 	p.requests <- struct{}{} // they end with the session
 	if !p.Streams.Go(func() { p.serveStream(stream) }) {
 		stream.Reset(uint32(CodeDraining))
@@ -406,6 +425,7 @@ func (p *inboundPeer) takeStream(stream *mux.Stream) {
 }
 
 func (p *inboundPeer) HandleControl(m *wire.Message) {
+	time.Sleep(p.from.pace.Take(1))
 	if m.Kind == wire.MsgRevoked {
 		p.server.handleRevoked(m)
 	}
@@ -472,6 +492,7 @@ func (p *inboundPeer) answerRequest(stream *mux.Stream) (rest func() *mux.Stream
 	case wire.MsgForward:
 		return func() *mux.Stream { return p.dialFor(stream, m, early) }
 	case wire.MsgFleet:
+		time.Sleep(p.from.pace.Take(fleetCost))
 		p.telling.Lock() // one at a time: it may be large
 		defer p.telling.Unlock()
 		p.server.sendStatus(stream)
@@ -516,7 +537,11 @@ func (p *inboundPeer) dialFor(stream *mux.Stream, m *wire.Message, early []byte)
 	defer cancel()
 	run := (&Dialer{server: p.server, cluster: m.Text(wire.TagCluster)}).newDial(m.Text(wire.TagNetwork), m.Text(wire.TagAddress), m.Uint(wire.TagShare), early)
 	run.forwardedBy(p.host)
+	done, late := p.from.dials.Enter(ctx)
 	far, err := run.dialForwarded(ctx)
+	if late == nil {
+		done()
+	}
 	if err != nil {
 		wire.Write(stream, refusalOf(wire.MsgDialed, forwardedError(err)))
 		return nil

@@ -15,6 +15,7 @@ import (
 	"github.com/causewayproject/causeway/internal/backoff"
 	"github.com/causewayproject/causeway/internal/group"
 	"github.com/causewayproject/causeway/internal/mask"
+	"github.com/causewayproject/causeway/internal/turns"
 	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
@@ -126,7 +127,7 @@ func (p *peers) setAddresses(zones map[string]string) {
 			known.update(func() { known.zone = zone })
 			continue
 		}
-		kept := &peer{peers: p, dialAddress: address, address: mask.Address(address), zone: zone, tried: make(chan struct{}), came: make(chan struct{}, 1)}
+		kept := &peer{peers: p, dialAddress: address, address: mask.Address(address), zone: zone, tried: make(chan struct{}), came: make(chan struct{}, 1), pace: turns.Pace{Burst: requestBurst, Rate: requestRate}}
 		ctx, cancel := context.WithCancel(p.group.Accepting())
 		kept.cancel = cancel
 		if !p.group.Go(func() { kept.run(ctx) }) {
@@ -292,6 +293,14 @@ func (p *peers) addInbound(g *inboundPeer) {
 	defer p.mu.Unlock()
 	if p.inbound == nil {
 		p.inbound = map[*inboundPeer]bool{}
+	}
+	for other := range p.inbound {
+		if other.host == g.host {
+			g.from = other.from
+		}
+	}
+	if g.from == nil {
+		g.from = &peerHost{turns.Pace{Burst: requestBurst, Rate: requestRate}, turns.NewStarts(maxForwards, forwardTime)}
 	}
 	p.inbound[g] = true
 	for _, peer := range p.byAddr {

@@ -60,9 +60,9 @@ type clientAccounts struct {
 // clientAccount is that of a client.
 type clientAccount struct {
 	all     *clientAccounts
-	client  any           // its key
-	turns   chan struct{} // has an element for each dial that has its turn
-	slow    chan struct{} // those of dials that are paced
+	client  any // its key
+	dials   *turns.Starts
+	slow    *turns.Starts // for dials that are paced
 	paced   int           // requests that wait for their turn
 	pending int           // all that wait: for their turn, or for their answer
 	left    float64       // requests that were left, at the time
@@ -121,7 +121,7 @@ func (d *clientAccounts) accountLocked(client any) *clientAccount {
 	a := d.clients[client]
 	if a == nil {
 		d.sweepLocked() // the new one would be idle
-		a = &clientAccount{all: d, client: client, turns: make(chan struct{}, maxTurns), slow: make(chan struct{}, 1)}
+		a = &clientAccount{all: d, client: client, dials: turns.NewStarts(maxTurns, turnTime), slow: turns.NewStarts(1, time.Second/abandonRate)}
 		d.clients[client] = a
 	}
 	return a
@@ -147,27 +147,20 @@ func (d *clientAccounts) isPaced(client any) bool {
 
 // await returns when the client may dial. The caller calls answered when the dial has its answer.
 func (p *pendingDial) await(ctx context.Context) (answered func(), err error) {
-	turns, most := p.account.turns, turnTime
+	dials := p.account.dials
 	if p.paced {
-		turns, most = p.account.slow, time.Second/abandonRate
+		dials = p.account.slow
 	}
-	select {
-	case turns <- struct{}{}:
-	case <-ctx.Done():
-		return nil, fmt.Errorf("%w: %w", errPaced, context.Cause(ctx))
+	if answered, err = dials.Enter(ctx); err != nil {
+		return nil, fmt.Errorf("%w: %w", errPaced, err)
 	}
-	end := time.AfterFunc(most, func() { <-turns })
 	if p.paced {
 		p.account.all.mu.Lock()
 		defer p.account.all.mu.Unlock()
 		p.endWaitLocked()
 		return func() {}, nil
 	}
-	return func() {
-		if end.Stop() {
-			<-turns
-		}
-	}, nil
+	return answered, nil
 }
 
 // endWaitLocked is called when the dial has its turn, or needs none any more.

@@ -36,6 +36,8 @@ type Cluster struct {
 	Tunnel               bool                  // LabelTunnel is "true": only agents lead there
 	NamespaceAnnotations map[string]string     // its Namespace's
 	Condition            *metav1.Condition     // its ConditionRoute, unchanged; nil without one
+
+	endpointErr error // why there is no Endpoint; nil if there is none to read
 }
 
 // Secrets is what the API server holds for the Cluster. A nil one does not
@@ -84,7 +86,8 @@ func ReadCluster(cluster, infrastructure *unstructured.Unstructured) (Cluster, e
 	value, _, _ := unstructured.NestedFieldNoCopy(o, "spec", "controlPlaneEndpoint")
 	endpoint, err := readEndpoint(value)
 	if err != nil {
-		return c, fmt.Errorf("provider: spec.controlPlaneEndpoint: %w", err)
+		c.endpointErr = fmt.Errorf("provider: spec.controlPlaneEndpoint: %w", err)
+		return c, c.endpointErr
 	}
 	c.Endpoint = endpoint
 	if infrastructure == nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/clientcmd"
@@ -57,6 +58,9 @@ func (d *decider) createSecret() error {
 // noEndpoint says that nothing tells yet where the API server is. Only a new kubeconfig needs to know.
 func (d *decider) noEndpoint() error {
 	v := notReady(ReasonNoEndpoint, "the Cluster has no spec.controlPlaneEndpoint yet that can be used")
+	if err := d.cluster.endpointErr; err != nil {
+		v.message = addSentence(v.message, strings.TrimPrefix(err.Error(), "provider: "))
+	}
 	if d.cluster.Infrastructure != "" {
 		v.message += ". The infrastructure object " + d.cluster.Infrastructure + " says whether it is ready"
 	}

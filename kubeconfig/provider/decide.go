@@ -65,10 +65,42 @@ func decide(s *state) decision {
 		if !d.handBack(&d.first) && !d.dropSecondary() && d.cluster.Condition != nil {
 			d.say(verdict{metav1.ConditionUnknown, ReasonOff, "the mode is off"})
 		}
-	case s.invalid == nil && mode == Secondary && (s.hasAccepted(&s.second) || !s.isOurs(&s.first)) && d.handBack(&s.first):
-	case s.invalid == nil && mode != Secondary && (s.hasAccepted(&s.first) || !s.settings.namesRoute()) && d.dropSecondary():
+	case s.invalid == nil && mode == Secondary && (s.replaces(&s.second, &s.first) || !s.isOurs(&s.first)) && d.handBack(&s.first):
+	case s.invalid == nil && mode != Secondary && (s.replaces(&s.first, &s.second) || !s.settings.namesRoute()) && d.dropSecondary():
 	default:
 		d.decideRoute()
+		return d.guarded()
+	}
+	return d.decision
+}
+
+// errReplaced is why nothing but the accepted route is written into a Secret.
+var errReplaced = errors.New("another Secret is to have the route")
+
+// guarded is the decision while one Secret is to take the other's place: until it does, the other keeps its
+// route, and comes first.
+func (d *decider) guarded() decision {
+	s := *d.state
+	s.invalid, s.settings.Mode = cmp.Or(s.invalid, errReplaced), Decorate
+	other := &s.first
+	if d.settings.Mode != Secondary {
+		s.settings.Mode, other = Secondary, &s.second
+	}
+	if !s.hasAccepted(other) {
+		return d.decision
+	}
+	g := &decider{state: &s}
+	g.decideRoute()
+	rival := g.verdict != nil && g.verdict.reason == ReasonRivalWriter
+	switch {
+	case g.deed == deedWrite && !bytes.Equal(g.value, other.value()):
+		if !rival {
+			g.verdict = d.verdict
+		}
+		return g.decision
+	case rival:
+		d.say(*g.verdict)
+		d.scheduleAfter(g.after)
 	}
 	return d.decision
 }
@@ -185,6 +217,11 @@ func (d *decider) reconcileRoute() error {
 	}
 	if done, err := d.restoreRoute(restored); done || err != nil {
 		return err
+	}
+	if d.records.Repaired == noVersion { // it was made anew
+		d.records.Repaired = ""
+		d.write(d.target.value())
+		return nil
 	}
 	if d.fault == nil && desired.losesWay(restored) && !d.direct {
 		desired, d.kept, d.inputs = restored, true, ""

@@ -254,5 +254,9 @@ func (d *decider) annotationError(err error) error {
 	case d.settings.RouteSecret == "": // or it is for an outer proxy
 		return l.errorf(AnnotationGateway, "needs a Secret with the key %s: name one in %s", KeyPassword, AnnotationRouteSecret)
 	}
-	return l.errorf(AnnotationRouteSecret, "%s: %w", strings.ToLower(field.Field[strings.LastIndexByte(field.Field, '.')+1:]), field.Err)
+	name := field.Field[strings.LastIndexByte(field.Field, '.')+1:]
+	return l.errorf(AnnotationRouteSecret, "%s: %w", cmp.Or(secretKeys[name], strings.ToLower(name)), field.Err)
 }
+
+// secretKeys are the keys of a route Secret that fields of a kubeconfig.Route are made of.
+var secretKeys = map[string]string{"ProxyURL": KeyProxyURL, "User": KeyUsername, "CA": "ca.crt"}

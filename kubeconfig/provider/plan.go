@@ -118,10 +118,11 @@ func (t *stored) value() []byte {
 	return orEmpty(t.secret).Data[kubeconfig.SecretKey]
 }
 
-// version returns the Secret's resourceVersion; empty without one.
-func (t *stored) version() string {
-	return orEmpty(t.secret).ResourceVersion
-}
+// version returns the Secret's resourceVersion.
+func (t *stored) version() string { return cmp.Or(orEmpty(t.secret).ResourceVersion, noVersion) }
+
+// noVersion is the version of a Secret that is not there.
+const noVersion = "none"
 
 var noSecret = &corev1.Secret{}
 
@@ -133,6 +134,11 @@ func (s *state) isOurs(t *stored) bool { return t.manager == s.config.providerNa
 
 // hasAccepted reports whether it manages the Secret, which has had a route that was accepted.
 func (s *state) hasAccepted(t *stored) bool { return s.isOurs(t) && t.records.applied != nil }
+
+// replaces reports whether t has a route in place of that of old: the configured one, or one that is no less.
+func (s *state) replaces(t, old *stored) bool {
+	return s.hasAccepted(t) && (t.records.Inputs != "" || old.records.applied == nil || !t.records.applied.losesWay(*old.records.applied))
+}
 
 // workMode returns the mode to work in. One that can't be read is that of the Secret which is there. A mode
 // may have vanished along with a route: then the Secret with that route is neither handed back nor deleted.

@@ -46,6 +46,7 @@ type secretState struct {
 	Revision   int       `json:"revision,omitempty"`  // of the accepted route: each one has a higher number
 	Repairs    int       `json:"repairs,omitempty"`   // how often another program's write was repaired, see mayRepair
 	RepairedAt time.Time `json:"repairedAt,omitzero"` // the last time
+	Followed   string    `json:"followed,omitempty"`  // resourceVersion of the first Secret that the second one was made of last
 	Repaired   string    `json:"repaired,omitempty"`  // resourceVersion of the kubeconfig that it was for: one that still has that was counted, and not written
 }
 

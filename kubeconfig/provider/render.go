@@ -88,7 +88,7 @@ func (s *state) renderWrite(a *Action, d decision) {
 		if a.Create = secret; r.Created {
 			secret.Data[DataState] = encodeJSON(secretState{Created: true})
 		}
-	} else if made := s.settings.Mode == Secondary || decodeRecords(secret).Created; made && owner.MayAdopt(s.cluster.ownerReference(), secret.OwnerReferences) {
+	} else if made := t.name != s.first.name || decodeRecords(secret).Created; made && owner.MayAdopt(s.cluster.ownerReference(), secret.OwnerReferences) {
 		s.takeOver(a)
 	}
 	removeRecords(secret)

@@ -103,8 +103,15 @@ const (
 // all that the plan says.
 func (d *decider) mayRepair() bool {
 	r := &d.records
-	if !r.acceptsStored() {
+	followed := r.Followed
+	if d.follows {
+		r.Followed = d.first.version()
+	}
+	switch {
+	case !r.acceptsStored():
 		r.Repairs, r.Repaired = 0, ""
+		return true
+	case d.follows && followed != r.Followed: // nobody has undone anything
 		return true
 	}
 	if !d.target.isRepaired(*r) {
@@ -127,7 +134,7 @@ func (d *decider) mayRepair() bool {
 }
 
 // isRepaired reports whether r has counted the repair of the Secret as it is.
-func (t *stored) isRepaired(r records) bool { return r.Repaired != "" && r.Repaired == t.version() }
+func (t *stored) isRepaired(r records) bool { return r.Repaired == t.version() }
 
 // repairDelay returns how long the next repair has to wait.
 func (d *decider) repairDelay() time.Duration {
@@ -139,11 +146,17 @@ func (d *decider) repairDelay() time.Duration {
 	return min(delay-since, delay) // the clock may have been set back
 }
 
-// rivalVerdict names the program that wrote the kubeconfig last.
+// rivalVerdict names the program that wrote the kubeconfig last. If that has the route, it was the provider.
 func (d *decider) rivalVerdict() verdict {
-	who := cmp.Or(dataWriter(orEmpty(d.target.secret)), "another program")
-	return notReady(ReasonRivalWriter, who+" writes the Secret "+d.target.name+" again and again without the route, which is put back at most once in ten seconds, and less and less often. "+
-		"To have it always there, run the webhook of the component route-admission; or leave that Secret alone, with "+AnnotationMode+" "+string(Secondary))
+	who := "another program"
+	if t, a := d.target, d.records.applied; t.doc == nil || a == nil || !t.doc.current.sameEntry(*a) {
+		who = cmp.Or(dataWriter(orEmpty(t.secret)), who)
+	}
+	advice := "To have it always there, run the webhook of the component route-admission; or leave that Secret alone, with " + AnnotationMode + " " + string(Secondary)
+	if d.target.name != d.first.name {
+		advice = "Stop that program, or name another Secret in " + AnnotationSecondary
+	}
+	return notReady(ReasonRivalWriter, who+" writes the Secret "+d.target.name+" again and again without the route, which is put back at most once in ten seconds, and less and less often. "+advice)
 }
 
 // dataWriter returns the name of the program that wrote the kubeconfig last, as the API server

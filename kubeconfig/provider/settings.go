@@ -236,7 +236,7 @@ func (r *resolved) readProbing(Cluster) error {
 	return nil
 }
 
-func (r *resolved) checkValues(Cluster) error {
+func (r *resolved) checkValues(cluster Cluster) error {
 	for annotation, text := range map[string]string{AnnotationProxyURL: r.ProxyURL, AnnotationGateway: r.Gateway} {
 		if text == "" || text == Direct && annotation == AnnotationProxyURL {
 			continue
@@ -245,14 +245,18 @@ func (r *resolved) checkValues(Cluster) error {
 		if u, err := url.Parse(text); strings.Contains(text, "@") || err == nil && u.User != nil {
 			return r.layers.errorf(annotation, "holds user info: put it into the Secret that route-secret names")
 		}
-		if _, err := field.ParseProxyURL(text); err != nil {
+		if _, err := field.ParseProxyURL(text); err != nil && annotation == AnnotationProxyURL {
+			return r.layers.errorf(annotation, "%w; or %s, for none", err, Direct)
+		} else if err != nil {
 			return r.layers.wrapError(annotation, err)
 		}
 	}
 	if r.Mode == Secondary && strings.HasSuffix(r.SecondaryName, kubeconfigSuffix) {
+		r.SecondaryName = cluster.Name + proxiedSuffix
 		return r.layers.errorf(AnnotationSecondary, "ends in %s: Cluster API takes such a Secret for another cluster's", kubeconfigSuffix)
 	}
 	if problems := validation.IsDNS1123Subdomain(r.SecondaryName); r.Mode == Secondary && len(problems) > 0 {
+		r.SecondaryName = cluster.Name + proxiedSuffix
 		return r.layers.errorf(AnnotationSecondary, "is no name of a Secret: %s", problems[0])
 	}
 	if r.Mode == Rewrite {

@@ -95,6 +95,7 @@ func TestResolveErrors(t *testing.T) {
 		{"secondary name", "secondary-name", "-kubeconfig", m{"mode": "secondary", "secondary-name": "c1-x-kubeconfig"}, provider.Settings{}},
 		{"secondary name that no Secret has", "secondary-name", "name of a Secret", m{"mode": "secondary", "secondary-name": "No_Secret"}, provider.Settings{}},
 		{"scheme", "proxy-url", "ftp", m{"proxy-url": "ftp://p"}, provider.Settings{}},
+		{"direct in capitals", "proxy-url", "or direct, for none", m{"proxy-url": "DIRECT"}, provider.Settings{}},
 		{"no host", "gateway", "host", m{"gateway": "http://"}, provider.Settings{}},
 		{"no server", "server", "missing", m{"mode": "rewrite"}, provider.Settings{}},
 		{"server", "server", "host:port", m{"mode": "rewrite", "server": "http://u:" + canary + "@x"}, provider.Settings{}},
@@ -134,10 +135,10 @@ func TestGatewayWithoutSecret(t *testing.T) {
 // What is wrong with what the Secret adds is told of the Secret, whichever field it fills.
 func TestSecretIsNamed(t *testing.T) {
 	for field, data := range map[string]map[string]string{
-		"gateway":  {"gateway": "ftp://gw.test", "password": canary},
-		"proxyurl": {"proxy-url": "http://u:" + canary + "@[p.test"},
-		"password": {"gateway": "http://gw.test:3128"},
-		"user":     {"gateway": "socks5://gw.test", "username": strings.Repeat("u", 256), "password": canary},
+		"gateway":   {"gateway": "ftp://gw.test", "password": canary},
+		"proxy-url": {"proxy-url": "http://u:" + canary + "@[p.test"},
+		"password":  {"gateway": "http://gw.test:3128"},
+		"username":  {"gateway": "socks5://gw.test", "username": strings.Repeat("u", 256), "password": canary},
 	} {
 		inBubble(t, field, func(t *testing.T, w *world) {
 			w.controlPlane()

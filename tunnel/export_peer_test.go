@@ -161,10 +161,3 @@ func RevokeAllocs(clusters int) float64 {
 	}
 	return testing.AllocsPerRun(10, func() { s.registry.revoke(Identity{Cluster: "default/c0"}, now) })
 }
-
-// NotesAsked reports whether it is noted that a replica has asked for the cluster.
-func NotesAsked(cluster string) bool {
-	var h holders
-	h.noteAsked(nil, cluster)
-	return len(h.asked) > 0
-}

@@ -486,9 +486,7 @@ func (p *inboundPeer) answerRequest(stream *mux.Stream) (rest func() *mux.Stream
 	stream.SetReadDeadline(time.Time{})
 	switch m.Kind {
 	case wire.MsgAsk:
-		cluster := m.Text(wire.TagCluster)
-		p.server.peers.holders.noteAsked(p, cluster)
-		wire.Write(stream, wire.New(wire.MsgHave).AddUint(wire.TagCode, uint64(p.server.hasAgent(cluster))))
+		wire.Write(stream, wire.New(wire.MsgHave).AddUint(wire.TagCode, uint64(p.server.hasAgent(m.Text(wire.TagCluster)))))
 	case wire.MsgForward:
 		return func() *mux.Stream { return p.dialFor(stream, m, early) }
 	case wire.MsgFleet:

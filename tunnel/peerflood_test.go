@@ -8,7 +8,6 @@ import (
 	"net"
 	"runtime"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -188,13 +187,6 @@ func TestPeerRevokesWhatNeverWas(t *testing.T) {
 func TestRevokeLooksAtItsClusterOnly(t *testing.T) {
 	if one, many := tunnel.RevokeAllocs(1), tunnel.RevokeAllocs(10_000); many > one {
 		t.Errorf("got %v allocations with 10,000 clusters, want %v as with one", many, one)
-	}
-}
-
-// What can't be a cluster is not kept, since another replica chooses how long it is.
-func TestPeerAsksForNoCluster(t *testing.T) {
-	if !tunnel.NotesAsked(testCluster) || tunnel.NotesAsked(strings.Repeat("x", 4000)) {
-		t.Error("want only a cluster noted")
 	}
 }
 

@@ -309,20 +309,17 @@ func (p *peers) addInbound(g *inboundPeer) {
 }
 
 func (p *peers) removeInbound(g *inboundPeer) {
-	p.holders.dropAsker(g)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.inbound, g)
 	p.left = time.Now()
 }
 
-// tellArrival tells the replicas that have asked in vain for the cluster that an agent of
-// it is here.
+// tellArrival tells the replicas that an agent of the cluster is here.
 func (p *peers) tellArrival(cluster string) {
 	p.mu.Lock()
-	all := slices.Collect(maps.Keys(p.inbound))
-	p.mu.Unlock()
-	for _, in := range p.holders.takeAskers(cluster, all) {
+	defer p.mu.Unlock()
+	for in := range p.inbound {
 		in.Send(wire.New(wire.MsgArrived).AddString(wire.TagCluster, cluster))
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -197,16 +196,14 @@ func (r peerStatus) shortReason() string {
 	return printable.Text(r.err.Error(), printable.Most)
 }
 
-// maxKnown bounds each of the maps of holders: some megabytes.
+// maxKnown bounds holders: some megabytes.
 const maxKnown = 10_000
 
 // holders is what this replica knows of who has an agent of a cluster, so that not every
-// dial asks all other replicas. A replica that says that it has none tells the one that
-// asked as soon as one comes.
+// dial asks all other replicas. Each tells all others when an agent comes.
 type holders struct {
 	mu    sync.Mutex         // guards the fields below
 	known map[string]finding // by cluster
-	asked map[asking]bool    // replicas that were told that none is here
 	news  uint64             // how often forget and forgetAll were called
 }
 
@@ -214,12 +211,6 @@ type holders struct {
 type finding struct {
 	link  *outboundPeer
 	until time.Time
-}
-
-// asking is a replica that has asked for an agent of the cluster.
-type asking struct {
-	peer    *inboundPeer
-	cluster string
 }
 
 // beginSearch returns a number for remember.
@@ -277,37 +268,4 @@ func (h *holders) forgetAll() {
 	defer h.mu.Unlock()
 	h.news++
 	clear(h.known)
-}
-
-// noteAsked notes that a replica asks. It is called before this one looks for an agent.
-func (h *holders) noteAsked(p *inboundPeer, cluster string) {
-	if wire.CheckCluster(cluster) != nil { // none of it will come, and the name may be long
-		return
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.asked == nil || len(h.asked) >= maxKnown {
-		h.asked = map[asking]bool{} // who is not told knows after wire.NoneFor
-	}
-	h.asked[asking{p, cluster}] = true
-}
-
-// dropAsker is called when a replica has left.
-func (h *holders) dropAsker(p *inboundPeer) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	maps.DeleteFunc(h.asked, func(k asking, _ bool) bool { return k.peer == p })
-}
-
-// takeAskers returns who of the replicas waits to hear of an agent that has come.
-func (h *holders) takeAskers(cluster string, peers []*inboundPeer) (askers []*inboundPeer) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, p := range peers {
-		if key := (asking{p, cluster}); h.asked[key] {
-			delete(h.asked, key)
-			askers = append(askers, p)
-		}
-	}
-	return askers
 }

@@ -1,8 +1,6 @@
 package gateway
 
 import (
-	"context"
-	"fmt"
 	"maps"
 	"net"
 	"sync"
@@ -12,20 +10,10 @@ import (
 )
 
 const (
-	// abandonBurst is how many requests a client may leave before they are answered: each costs an agent,
-	// and others, a dial. abandonRate are forgotten in a second, and abandonMost are remembered. While
-	// there are abandonBurst, its next dials are made one after the other, abandonRate in a second.
-	abandonBurst = 1000
-	abandonRate  = 50
-	abandonMost  = 2 * abandonBurst
 	// maxTurns dials of a client are made at once: each has its turn until it is answered, turnTime at most.
 	// A thousand would have as many goroutines run here, at the agent and at the target, and others behind them.
 	maxTurns = 10
 	turnTime = 10 * time.Millisecond
-	// pendingShare is how many dials may wait for their answer for each that the client may still leave.
-	pendingShare = 10
-	// maxPaced is how many more may wait for their turn. The rest is refused.
-	maxPaced = abandonRate
 
 	// What brings nothing costs a client, over all its connections: a dial that fails wasteDial, another
 	// request that is refused wasteRefusal, and of the frames of HTTP/2 what a connection's allowance has lost.
@@ -38,21 +26,9 @@ const (
 	wasteWait    = time.Second
 )
 
-// errPaced is [Limited].
-var errPaced = pacedError{}
-
-type pacedError struct{}
-
-func (pacedError) Error() string {
-	return "the client has left too many dials before they were answered, and this one had no turn"
-}
-
-func (pacedError) RetryAfter() time.Duration { return abandonBurst / abandonRate * time.Second }
-
-// clientAccounts counts, over all connections of each client, the requests that it has left and what else
-// brought nothing.
+// clientAccounts counts, over all connections of each client, the dials, and what brought nothing.
 type clientAccounts struct {
-	mu      sync.Mutex // guards the fields below, and those of the accounts
+	mu      sync.Mutex // guards the fields below, and dialing of the accounts
 	clients map[any]*clientAccount
 	sweepAt int
 }
@@ -62,12 +38,8 @@ type clientAccount struct {
 	all     *clientAccounts
 	client  any // its key
 	dials   *turns.Starts
-	slow    *turns.Starts // for dials that are paced
-	paced   int           // requests that wait for their turn
-	pending int           // all that wait: for their turn, or for their answer
-	left    float64       // requests that were left, at the time
-	wasted  float64       // what brought nothing, at the time
-	at      time.Time
+	dialing int // dials that wait, for their turn or for their answer
+	wasted  turns.Pace
 }
 
 // accountKey is the key of a client: its Identity, or where it comes from if it has no name.
@@ -78,50 +50,31 @@ func accountKey(client Identity, remote net.Addr) any {
 	return turns.Source(remote)
 }
 
-// isPaced reports whether one more dial has to wait for its turn.
-func (a *clientAccount) isPaced() bool {
-	return float64(a.pending) >= pendingShare*max(0, abandonBurst-a.forget())
-}
-
-// forget reduces what the client has left, and returns the rest.
-func (a *clientAccount) forget() float64 {
-	now := time.Now()
-	since := now.Sub(a.at).Seconds()
-	a.left, a.wasted, a.at = max(0, a.left-abandonRate*since), max(0, a.wasted-wasteRate*since), now
-	return a.left
-}
-
 // isIdle reports whether the client can be forgotten.
-func (a *clientAccount) isIdle() bool { return a.pending == 0 && a.forget() == 0 && a.wasted == 0 }
+func (a *clientAccount) isIdle() bool { return a.dialing == 0 && a.wasted.IsIdle() }
 
-// pendingDial is a request that has no answer yet. The zero value is none.
-type pendingDial struct {
-	account *clientAccount // nil once it was left
-	paced   bool           // it has to wait for its turn
-	isDial  bool           // the client may dial
-}
-
-// enter counts a request of the client, unless too many wait for their turn.
-func (d *clientAccounts) enter(client any) (pendingDial, error) {
+// enter counts a dial of the client. The caller calls leave.
+func (d *clientAccounts) enter(client any) *clientAccount {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	a := d.accountLocked(client)
-	paced := a.isPaced()
-	if paced {
-		if a.paced >= maxPaced {
-			return pendingDial{}, errPaced
-		}
-		a.paced++
+	a.dialing++
+	return a
+}
+
+func (a *clientAccount) leave() {
+	a.all.mu.Lock()
+	defer a.all.mu.Unlock()
+	if a.dialing--; a.isIdle() {
+		delete(a.all.clients, a.client)
 	}
-	a.pending++
-	return pendingDial{a, paced, true}, nil
 }
 
 func (d *clientAccounts) accountLocked(client any) *clientAccount {
 	a := d.clients[client]
 	if a == nil {
 		d.sweepLocked() // the new one would be idle
-		a = &clientAccount{all: d, client: client, dials: turns.NewStarts(maxTurns, turnTime), slow: turns.NewStarts(1, time.Second/abandonRate)}
+		a = &clientAccount{all: d, client: client, dials: turns.NewStarts(maxTurns, turnTime), wasted: turns.Pace{Burst: wasteBurst, Rate: wasteRate}}
 		d.clients[client] = a
 	}
 	return a
@@ -131,65 +84,7 @@ func (d *clientAccounts) accountLocked(client any) *clientAccount {
 func (d *clientAccounts) waste(client any, n int) time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	a := d.accountLocked(client)
-	a.forget()
-	a.wasted = min(a.wasted+float64(n), wasteBurst+2*wasteRate)
-	return min(time.Duration((a.wasted-wasteBurst)/wasteRate*float64(time.Second)), wasteWait)
-}
-
-// isPaced reports whether a dial of the client has to wait for its turn.
-func (d *clientAccounts) isPaced(client any) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	a := d.clients[client]
-	return a != nil && a.isPaced()
-}
-
-// await returns when the client may dial. The caller calls answered when the dial has its answer.
-func (p *pendingDial) await(ctx context.Context) (answered func(), err error) {
-	dials := p.account.dials
-	if p.paced {
-		dials = p.account.slow
-	}
-	if answered, err = dials.Enter(ctx); err != nil {
-		return nil, fmt.Errorf("%w: %w", errPaced, err)
-	}
-	if p.paced {
-		p.account.all.mu.Lock()
-		defer p.account.all.mu.Unlock()
-		p.endWaitLocked()
-		return func() {}, nil
-	}
-	return answered, nil
-}
-
-// endWaitLocked is called when the dial has its turn, or needs none any more.
-func (p *pendingDial) endWaitLocked() {
-	if p.paced {
-		p.paced = false
-		p.account.paced--
-	}
-}
-
-// leave is called when the client was told of its target, or has abandoned the request. A second call
-// does nothing.
-func (p *pendingDial) leave(abandoned bool) {
-	a := p.account
-	if a == nil {
-		return
-	}
-	d := a.all
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	p.endWaitLocked()
-	p.account = nil
-	a.pending--
-	if a.forget(); abandoned {
-		a.left = min(a.left+1, abandonMost)
-	}
-	if a.isIdle() {
-		delete(d.clients, a.client)
-	}
+	return min(d.accountLocked(client).wasted.Take(n), wasteWait)
 }
 
 // sweepLocked makes room for another client: it forgets who is idle, when there are twice as many as were

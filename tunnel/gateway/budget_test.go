@@ -90,8 +90,7 @@ func (c *budgetClient) echoes(id uint32) time.Duration {
 	return time.Since(began)
 }
 
-// A client that makes dials and leaves them waits with the next ones, on whatever connection: they are made
-// one after the other. Others don't wait.
+// A client that makes dials and leaves them costs others no time, and itself none afterwards.
 func TestAbandonedDials(t *testing.T) {
 	for name, leave := range map[string]func(b *budgetBed){
 		"by HTTP/2": func(b *budgetBed) {
@@ -119,34 +118,11 @@ func TestAbandonedDials(t *testing.T) {
 				b, end := newBudgetBed(t, 1<<20)
 				defer end()
 				leave(b)
-				if n := b.never.Load(); n < 1000 || n > 1100 {
-					t.Errorf("%d dials were made, want a thousand and few more", n)
-				}
-				bob := b.client("bob", -1)
-				if took := bob.echoes(bob.connect("echo", 0)); took > 0 {
-					t.Errorf("another client has waited %v", took)
-				}
-				ann := b.client("ann", -1)
-				if took := ann.echoes(ann.connect("echo", 0)); took > time.Second {
-					t.Errorf("its next dial has waited %v", took)
-				}
-				b.never.Store(0)
-				for range 500 {
-					ann.connect("never", 0)
-				}
-				time.Sleep(time.Second)
-				if n := b.never.Load(); n < 40 || n > 60 {
-					t.Errorf("%d of 500 dials were made in a second, want 50", n)
-				}
-				if n := ann.resets()[http2.ErrCodeEnhanceYourCalm]; n < 440 || n > 460 {
-					t.Errorf("%d of them were refused, want 450", n)
-				}
-				if took := ann.echoes(ann.connect("echo", 0)); took > time.Second {
-					t.Errorf("beside dials that hang another one has waited %v", took)
-				}
-				time.Sleep(time.Minute)
-				if took := ann.echoes(ann.connect("echo", 0)); took > 0 {
-					t.Errorf("a minute later it has waited %v", took)
+				for _, user := range []string{"bob", "ann"} {
+					c := b.client(user, -1)
+					if took := c.echoes(c.connect("echo", 0)); took > 10*time.Millisecond {
+						t.Errorf("%s has waited %v", user, took)
+					}
 				}
 			})
 		})

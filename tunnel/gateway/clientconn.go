@@ -143,7 +143,9 @@ func (c *clientConn) connectTarget(p *protocol) net.Conn {
 	case err == errHTTP2:
 		c.serveHTTP2()
 	case err != nil && err != errSilent:
-		c.request.awaitRefusal(c.group.Context(), errors.Is(err, errHungUp))
+		if !errors.Is(err, errHungUp) {
+			c.request.awaitRefusal(c.group.Context())
+		}
 		c.sendRefusal(p.refusal(err))
 	}
 	return target
@@ -181,7 +183,6 @@ func (c *clientConn) negotiateAndDial(p *protocol) (net.Conn, error) {
 	}
 	if err != nil {
 		abort.Reset(target, 0)
-		c.request.pending.leave(true)
 		return nil, c.request.recordFailure(PhaseRelay, err)
 	}
 	c.conn.SetWriteDeadline(time.Time{})

@@ -22,7 +22,7 @@ type clientRequest struct {
 	counted    bool    // for MaxConns
 	countedFor string  // that it counts for; empty if for none
 	dialed     int     // bytes from the client that Dial has written
-	pending    pendingDial
+	mayDial    bool    // what is refused after that costs little
 }
 
 // requestCounts counts the requests of a Gateway.
@@ -57,7 +57,6 @@ func (g *Gateway) beginRequest(door Door, remote net.Addr) *clientRequest {
 }
 
 func (r *clientRequest) finish() {
-	r.pending.leave(false)
 	vs := &r.g.requests
 	vs.mu.Lock()
 	defer vs.mu.Unlock()
@@ -126,18 +125,20 @@ func (r *clientRequest) route(ctx context.Context, address string) error {
 	return nil
 }
 
-// countAdmitted counts a client for MaxConns, and if it has a name for MaxPerClient.
+// countAdmitted counts a client for MaxConns, of which one that has a name may have three times as many as are
+// free, and for MaxPerClient.
 func (r *clientRequest) countAdmitted(name string) error {
 	vs := &r.g.requests
-	if vs.maxPerClient <= 0 {
-		name = ""
-	}
 	vs.mu.Lock()
 	defer vs.mu.Unlock()
+	most := 3 * (vs.maxOpen - vs.admitted)
+	if vs.maxPerClient > 0 {
+		most = min(most, vs.maxPerClient)
+	}
 	switch {
 	case vs.admitted >= vs.maxOpen:
 		return errTooMany
-	case name != "" && vs.clients[name] >= vs.maxPerClient:
+	case name != "" && vs.clients[name] >= most:
 		return errTooManyOf
 	}
 	vs.admitted++
@@ -152,12 +153,14 @@ func (r *clientRequest) countAdmitted(name string) error {
 // dial connects the target. first is what the client has sent for it already; dial
 // returns what of it is still to be written. The error is an *Error around Dial's.
 func (r *clientRequest) dial(ctx context.Context, first []byte) (net.Conn, []byte, error) {
-	stays := ctx // until the client leaves
 	ctx, cancel := context.WithTimeout(ctx, cmp.Or(r.g.DialTimeout, 30*time.Second))
 	defer cancel()
-	answered, err := r.awaitDial(ctx)
+	r.mayDial = true
+	account := r.g.accounts.enter(accountKey(r.request.Client, r.request.Credentials.Remote))
+	defer account.leave()
+	answered, err := account.dials.Enter(ctx)
 	if err != nil {
-		return nil, nil, r.recordFailure(PhaseLimit, err)
+		return nil, nil, r.recordFailure(PhaseDial, err)
 	}
 	began := time.Now()
 	request, early := r.request, first
@@ -166,9 +169,6 @@ func (r *clientRequest) dial(ctx context.Context, first []byte) (net.Conn, []byt
 	}
 	conn, err := r.g.Dial(ctx, request)
 	answered()
-	if stays.Err() != nil {
-		r.pending.leave(true)
-	}
 	if cause := context.Cause(ctx); err != nil && cause != nil && !errors.Is(err, cause) {
 		err = fmt.Errorf("%w: %w", cause, err)
 	}
@@ -188,26 +188,11 @@ func (r *clientRequest) dial(ctx context.Context, first []byte) (net.Conn, []byt
 	return conn, early, nil
 }
 
-// awaitDial returns when the client may dial. The caller calls answered when the dial has its answer.
-func (r *clientRequest) awaitDial(ctx context.Context) (answered func(), err error) {
-	if r.pending.account == nil {
-		r.pending, err = r.g.accounts.enter(accountKey(r.request.Client, r.request.Credentials.Remote))
-	}
-	if err != nil {
-		return nil, err
-	}
-	return r.pending.await(ctx)
-}
-
-// awaitRefusal returns when the client may be told that the request is refused. Dials that it has left
-// are paced.
-func (r *clientRequest) awaitRefusal(ctx context.Context, left bool) {
-	r.pending.leave(left)
+// awaitRefusal returns when the client may be told that the request is refused. It waits for who has left, too.
+func (r *clientRequest) awaitRefusal(ctx context.Context) {
 	cost := wasteRefusal
-	if r.pending.isDial {
-		if cost = wasteDial; left {
-			return
-		}
+	if r.mayDial {
+		cost = wasteDial
 	}
 	r.g.rest(ctx, accountKey(r.request.Client, r.request.Credentials.Remote), cost)
 }
@@ -235,7 +220,6 @@ func isHandshake(b []byte) bool {
 // relay copies between client and target until both have ended or ctx ends. Both are
 // closed when it returns. early was already read from the client; written is called when the target has it.
 func (r *clientRequest) relay(ctx context.Context, early []byte, written func(), client, target net.Conn) {
-	r.pending.leave(false)
 	to := target.RemoteAddr()
 	res := relay.RelayEarly(ctx, early, written, client, target)
 	res.AToB += int64(r.dialed)

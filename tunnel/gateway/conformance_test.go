@@ -7,7 +7,9 @@ import (
 	"errors"
 	"io"
 	"net"
+	"strconv"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -321,16 +323,32 @@ func testLimits(t *testing.T, d door) {
 		target.Close()
 		expectEnd(t, client)
 	}
-	const most = 4 // an HTTP/2 connection counts as well
-	b = newBed(t, d, func(g *gateway.Gateway) { g.MaxConns = most })
-	var err error
-	for range most + 1 {
-		if _, err = b.dial("ann", secret); err != nil {
-			break
+	const most = 16 // an HTTP/2 connection counts as well
+	var others atomic.Int32
+	b = newBed(t, d, func(g *gateway.Gateway) {
+		known := g.Authenticate
+		g.MaxConns, g.Authenticate = most, func(ctx context.Context, c gateway.Credentials) (gateway.Identity, error) {
+			id, err := known(ctx, c)
+			if n := others.Load(); n > 0 && !d.open {
+				id.Name += strconv.Itoa(int(others.Add(1)))
+			}
+			return id, err
 		}
+	})
+	open := func() (n int, err error) {
+		for ; err == nil && n <= most; n++ {
+			_, err = b.dial("ann", secret)
+		}
+		return n - 1, err
 	}
-	if err == nil {
-		t.Fatal("MaxConns has let one more in")
+	n, err := open()
+	if !d.open { // a client has three times as many as are free
+		checkStatus(t, d, err, 429, 1)
+		if n < 7 || n > 12 {
+			t.Errorf("one client has %d of %d", n, most)
+		}
+		others.Store(1)
+		_, err = open()
 	}
 	checkStatus(t, d, err, 503, 1)
 	if got := b.g.Status(); got.Open > most+2 || got.Failed == 0 { // one may still hear why, on a connection that has just come

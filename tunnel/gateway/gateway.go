@@ -70,7 +70,8 @@ type Gateway struct {
 	// DialTimeout bounds Dial. Zero means 30 seconds.
 	DialTimeout time.Duration
 	// MaxConns bounds the connections and HTTP/2 streams of authenticated clients
-	// that are open at once, over all doors. Zero means 10,000.
+	// that are open at once, over all doors. Zero means 10,000. An Identity may have three times
+	// as many as are free.
 	MaxConns int
 	// MaxPending bounds the connections that are not authenticated yet, over all
 	// doors. Zero means 1,000. One more closes another one: the oldest that has sent
@@ -301,6 +302,8 @@ func (g *Gateway) Status() Status {
 	s.Pending, s.Waiting = g.pending.Load()
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	s.Open, s.Clients = v.open, maps.Clone(v.clients)
+	if s.Open = v.open; v.maxPerClient > 0 {
+		s.Clients = maps.Clone(v.clients)
+	}
 	return s
 }

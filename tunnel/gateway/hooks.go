@@ -16,7 +16,7 @@ type Phase string
 
 const (
 	PhaseHandshake    Phase = "handshake"    // TLS, the client's first message, or MaxPending
-	PhaseLimit        Phase = "limit"        // MaxConns, MaxPerClient, Dial returned a [Limited], or the client has left too many dials
+	PhaseLimit        Phase = "limit"        // MaxConns, MaxPerClient or Dial returned a [Limited]
 	PhaseAuthenticate Phase = "authenticate" // Authenticate
 	PhaseRoute        Phase = "route"        // Route
 	PhaseDial         Phase = "dial"         // Dial

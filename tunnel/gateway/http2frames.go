@@ -99,7 +99,8 @@ func (h *http2Conn) handleHeadersLocked(f *http2.MetaHeadersFrame) error {
 		return h.meter.take(1)
 	default:
 		h.lastServed = f.StreamID
-		return h.startHandlerLocked(f, request, err)
+		h.startHandlerLocked(f, request, err)
+		return nil
 	}
 }
 
@@ -118,17 +119,8 @@ func (h *http2Conn) lateHeadersLocked(id uint32) error {
 	return h.meter.take(1)
 }
 
-// startHandlerLocked starts the handler of a stream. On a connection that was let in, the stream counts
-// as a dial of its client from now on.
-func (h *http2Conn) startHandlerLocked(f *http2.MetaHeadersFrame, request *connectRequest, err error) error {
-	var pending pendingDial
-	if h.admitted {
-		var paced error
-		if pending, paced = h.g.accounts.enter(h.accountKeyLocked()); paced != nil {
-			h.queueResetLocked(f.StreamID, http2.ErrCodeEnhanceYourCalm)
-			return h.meter.take(1)
-		}
-	}
+// startHandlerLocked starts the handler of a stream.
+func (h *http2Conn) startHandlerLocked(f *http2.MetaHeadersFrame, request *connectRequest, err error) {
 	ctx, cancel := context.WithCancelCause(h.group.Context())
 	s := &http2Stream{h: h, id: f.StreamID, cancel: cancel, window: earlyWindow, endReceived: f.StreamEnded(), received: chunkList{budget: h.g.budget()}}
 	if !h.settingsAcked {
@@ -143,9 +135,8 @@ func (h *http2Conn) startHandlerLocked(f *http2.MetaHeadersFrame, request *conne
 	h.wg.Go(func() {
 		defer h.handlerDone(s)
 		defer cancel(nil)
-		s.serve(ctx, request, pending, err)
+		s.serve(ctx, request, err)
 	})
-	return nil
 }
 
 // errMalformed is a malformed request (RFC 9113, 8.1.1). It is reset, not answered.
@@ -256,9 +247,6 @@ func (h *http2Conn) handleResetLocked(f *http2.RSTStreamFrame) error {
 	switch {
 	case st != nil:
 		st.failLocked(errReset)
-		if !st.admitted && h.g.accounts.isPaced(h.accountKeyLocked()) {
-			return h.meter.take(idleUnanswered)
-		}
 	case f.StreamID > h.lastStream:
 		return http2.ConnectionError(http2.ErrCodeProtocol)
 	}

@@ -15,7 +15,6 @@ import (
 //
 //	a frame                                              costs
 //	DATA without data or without a stream, RST_STREAM    1
-//	RST_STREAM before the answer, of a paced client      idleUnanswered more
 //	HEADERS that begin no stream                         1
 //	HEADERS of one stream more than maxStreams           idlePerStream
 //	SETTINGS                                             idleSettings, and 1 for each 256 bytes
@@ -38,9 +37,6 @@ const (
 	idleRate      = 100
 	idlePerStream = 16
 	idlePerData   = 4
-	// idleUnanswered is for what began for the stream. Who is paced, clientAccounts tells; another
-	// client may give up all its streams at once.
-	idleUnanswered = 19
 	// idleSettings is more than the others because SETTINGS may wake all streams.
 	idleSettings = 50
 )

@@ -371,11 +371,10 @@ func (c *chunkList) takeFirst() *chunk {
 
 // serve is the handler of a stream. It is given the request or the error of its
 // header.
-func (s *http2Stream) serve(ctx context.Context, request *connectRequest, pending pendingDial, err error) {
+func (s *http2Stream) serve(ctx context.Context, request *connectRequest, err error) {
 	g := s.h.g
 	v := g.beginRequest(DoorConnect, s.h.raw.RemoteAddr())
 	defer v.finish()
-	v.pending = pending
 	var target net.Conn
 	if err != nil {
 		err = v.recordFailure(PhaseHandshake, err)
@@ -383,13 +382,12 @@ func (s *http2Stream) serve(ctx context.Context, request *connectRequest, pendin
 		target, _, err = v.dial(ctx, nil)
 	}
 	if err != nil {
-		v.awaitRefusal(s.h.group.Context(), ctx.Err() != nil)
+		v.awaitRefusal(s.h.group.Context())
 		s.sendAnswer(answerFor(err))
 		return
 	}
 	if err := s.sendConnected(target); err != nil {
 		abort.Reset(target, 0)
-		v.pending.leave(true)
 		v.recordFailure(PhaseRelay, err)
 		return
 	}

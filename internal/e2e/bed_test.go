@@ -48,9 +48,28 @@ func TestNoDirectRoute(t *testing.T) {
 }
 
 // A test process that panics runs no cleanup of its own. What a run has left
-// behind all the same, the next one removes when it starts.
+// behind, the next one removes when it starts.
 func TestCrashLeavesNothing(t *testing.T) {
 	stale := staleNamespace(t)
+	left := crash(t)
+	crash(t)
+	paths := []string{left.Dir, stale}
+	for _, name := range left.Namespaces {
+		paths = append(paths, filepath.Join("/run/netns", name))
+	}
+	for _, path := range paths {
+		if err := gone(path); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := bed.Poll(t.Context(), "its processes to be gone", noProcess(left.Dir)); err != nil {
+		t.Error(err)
+	}
+}
+
+// crash starts a bed in another process, which then panics.
+func crash(t *testing.T) (left crashAnswer) {
+	t.Helper()
 	c, err := bed.RoleCommand("crash", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -63,22 +82,10 @@ func TestCrashLeavesNothing(t *testing.T) {
 	if err == nil || !strings.Contains(stderr.String(), "as the test wants it") {
 		t.Fatalf("the role ended with %v, want its panic; it said:\n%s", err, stderr.String())
 	}
-	var left crashAnswer
 	if err := json.Unmarshal(out, &left); err != nil {
 		t.Fatalf("decode %q: %v", out, err)
 	}
-	paths := []string{left.Dir, stale}
-	for _, name := range left.Namespaces {
-		paths = append(paths, filepath.Join("/run/netns", name))
-	}
-	for _, path := range paths {
-		if err := bed.Poll(t.Context(), path+" to be gone", gone(path)); err != nil {
-			t.Error(err)
-		}
-	}
-	if err := bed.Poll(t.Context(), "its processes to be gone", noProcess(left.Dir)); err != nil {
-		t.Error(err)
-	}
+	return left
 }
 
 // staleNamespace makes a namespace that looks as if left by a run that is gone,
@@ -96,14 +103,12 @@ func staleNamespace(t *testing.T) string {
 	return filepath.Join("/run/netns", name)
 }
 
-func gone(path string) func(context.Context) error {
-	return func(context.Context) error {
-		_, err := os.Lstat(path)
-		if errors.Is(err, os.ErrNotExist) {
-			return nil
-		}
-		return errors.Join(fmt.Errorf("%s is still there", path), err)
+func gone(path string) error {
+	_, err := os.Lstat(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
 	}
+	return errors.Join(fmt.Errorf("%s is still there", path), err)
 }
 
 // noProcess fails while a process has text in its command line: all servers of

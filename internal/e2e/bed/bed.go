@@ -39,9 +39,8 @@ type Bed struct {
 	// commands that run in it.
 	Dir string
 
-	bin     string
-	run     *runner
-	watcher *watcher
+	bin string
+	run *runner
 }
 
 // Start starts the bed and waits until all of it is ready. The caller closes
@@ -78,10 +77,6 @@ func prepareBed() (*Bed, string, error) {
 	// squid, no longer root, has to get through, whatever the umask.
 	if err := os.Chmod(b.Dir, 0o755); err != nil {
 		return nil, "", errors.Join(fmt.Errorf("bed: make folder: %w", err), os.RemoveAll(b.Dir))
-	}
-	var err error
-	if b.watcher, err = startWatcher(b.Dir, name); err != nil {
-		return nil, "", errors.Join(err, os.RemoveAll(b.Dir))
 	}
 	b.run = newRunner(b.Dir)
 	return b, name, nil
@@ -124,13 +119,16 @@ func startAll(starts ...func() error) error {
 }
 
 // Close stops all that runs in the bed, waits for its end, and removes the
-// namespaces and the folder.
+// namespaces and the folder, and what runs that crashed have left.
 func (b *Bed) Close() error {
 	if b.Kubelet != nil {
 		b.Kubelet.close()
 	}
 	b.run.close()
-	return b.watcher.close()
+	own := filepath.Base(b.Dir) + "-"
+	return Poll(context.Background(), "namespaces and folder to go", func(ctx context.Context) error {
+		return errors.Join(removeNamespaces(ctx, func(name string) bool { return strings.HasPrefix(name, own) || isStale(name) }), os.RemoveAll(b.Dir), removeStaleFolders())
+	})
 }
 
 // Kubectl returns the command that runs kubectl with a kubeconfig file.

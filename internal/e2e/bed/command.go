@@ -153,9 +153,6 @@ func PlayRole(roles map[string]Role) (code int, ok bool) {
 		return 0, false
 	}
 	role := roles[name]
-	if name == watcherRole {
-		role = watchRole
-	}
 	err := fmt.Errorf("there is no role %q", name)
 	if role != nil {
 		err = role(context.Background(), os.Stdin, os.Stdout)

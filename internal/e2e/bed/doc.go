@@ -28,7 +28,6 @@
 // kube-apiserver of their own.
 //
 // The bed needs root. It changes nothing that outlives it: namespaces have
-// names of this run, the servers' user exists in a private mount only, and a
-// watcher process removes everything when the test process ends in whatever
-// way, killed included.
+// names of this run, and the servers' user exists in a private mount only. If the
+// test process crashes, its servers end with it, and the next run removes the rest.
 package bed

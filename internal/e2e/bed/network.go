@@ -264,3 +264,17 @@ func isStale(name string) bool {
 	_, err := fmt.Sscanf(name, namePrefix+"%d-", &pid)
 	return err == nil && pid > 0 && errors.Is(unix.Kill(pid, 0), unix.ESRCH)
 }
+
+// removeStaleFolders removes the folders of runs whose process is gone.
+func removeStaleFolders() error {
+	paths, err := filepath.Glob(filepath.Join(os.TempDir(), namePrefix+"*"))
+	if err != nil {
+		return fmt.Errorf("bed: list folders: %w", err)
+	}
+	for _, path := range paths {
+		if isStale(filepath.Base(path)) {
+			err = errors.Join(err, os.RemoveAll(path))
+		}
+	}
+	return err
+}

@@ -394,14 +394,10 @@ func (s *http2Stream) serve(ctx context.Context, request *connectRequest, err er
 	v.relay(ctx, nil, nil, s, target)
 }
 
+// accountKey is the key of the client that was let in first.
 func (h *http2Conn) accountKey() any {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.accountKeyLocked()
-}
-
-// accountKeyLocked is the key of the client that was let in first.
-func (h *http2Conn) accountKeyLocked() any {
 	client, _ := h.holder.(Identity)
 	return accountKey(client, h.raw.RemoteAddr())
 }

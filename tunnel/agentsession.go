@@ -216,7 +216,9 @@ func (sess *agentSession) HandleEnd(cause error) {
 }
 
 func (sess *agentSession) HandleControl(m *wire.Message) {
-	time.Sleep(sess.pace.Take(1))
+	if !sess.Rest(&sess.pace) {
+		return
+	}
 	switch m.Kind {
 	case wire.MsgRenew:
 		sess.server.renewCertificate(sess, m)

@@ -277,7 +277,9 @@ func (l *outboundPeer) awaitReplacing(ctx context.Context) bool {
 }
 
 func (l *outboundPeer) HandleControl(m *wire.Message) {
-	time.Sleep(l.peer.pace.Take(1))
+	if !l.Rest(&l.peer.pace) {
+		return
+	}
 	switch m.Kind {
 	case wire.MsgDrain:
 		l.peer.update(func() { l.peer.draining = true })
@@ -416,7 +418,7 @@ func (p *inboundPeer) start() {
 // takeStream is called by the carrier's reader: while maxRequests are under way, or its host has to wait,
 // nothing more is read from the peer.
 func (p *inboundPeer) takeStream(stream *mux.Stream) {
-	time.Sleep(p.from.pace.Take(1))
+	p.Rest(&p.from.pace)
 	p.requests <- struct{}{} // they end with the session
 	if !p.Streams.Go(func() { p.serveStream(stream) }) {
 		stream.Reset(uint32(CodeDraining))
@@ -425,8 +427,7 @@ func (p *inboundPeer) takeStream(stream *mux.Stream) {
 }
 
 func (p *inboundPeer) HandleControl(m *wire.Message) {
-	time.Sleep(p.from.pace.Take(1))
-	if m.Kind == wire.MsgRevoked {
+	if p.Rest(&p.from.pace) && m.Kind == wire.MsgRevoked {
 		p.server.handleRevoked(m)
 	}
 }

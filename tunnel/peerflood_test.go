@@ -1,6 +1,7 @@
 package tunnel_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -304,6 +305,7 @@ func TestPeerBudget(t *testing.T) {
 func TestEndedSessionsHoldNothing(t *testing.T) {
 	for name, send := range map[string]struct{ hello, more []byte }{
 		"a HELLO that is too long":   {rawMessage(1, uint16(3), uint64(1), uint16(4), make([]byte, 60<<10)), nil},
+		"a flood":                    {rawHello(), bytes.Repeat(rawMessage(99), 20_000)},
 		"a message that is too long": {rawHello(), rawMessage(5, uint16(4), make([]byte, 60<<10))},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/causewayproject/causeway/internal/group"
 	"github.com/causewayproject/causeway/internal/mux"
+	"github.com/causewayproject/causeway/internal/turns"
 	"github.com/causewayproject/causeway/tunnel/internal/wire"
 )
 
@@ -163,6 +164,21 @@ func (s *Session) takeControl() {
 	}
 	s.Role.HandleControl(m)
 	s.awaitControl()
+}
+
+// Rest waits as long as p says before a message is handled. It is false if the session ends meanwhile: what a
+// flood has left is not handled.
+func (s *Session) Rest(p *turns.Pace) bool {
+	wait := p.Take(1)
+	if wait == 0 {
+		return true
+	}
+	select {
+	case <-time.After(wait):
+		return true
+	case <-s.Mux.Done():
+		return false
+	}
 }
 
 // slowReader has messageTimeout for each piece.

@@ -112,7 +112,7 @@ func (r *KubeconfigReconciler) SetupWithManager(ctx context.Context, mgr manager
 	if k.metrics, err = newProviderMetrics(); err != nil {
 		return err
 	}
-	k.writer = newObjectWriter(mgr.GetClient(), kubeconfigController+"-"+cmp.Or(k.Config.Name, "causeway"), k.metrics.writes)
+	k.writer = newObjectWriter(mgr.GetClient(), k.Config.FieldOwner(), k.metrics.writes)
 	if err := k.addCaches(ctx); err != nil {
 		return err
 	}

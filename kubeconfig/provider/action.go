@@ -23,6 +23,9 @@ type Config struct {
 	Results map[string]Result // by Candidate.Key
 }
 
+// FieldOwner is the name by which the provider writes Secrets: the API server notes it in their managedFields.
+func (c Config) FieldOwner() string { return "kubeconfig-provider-" + c.providerName() }
+
 func (c Config) providerName() string { return cmp.Or(c.Name, "causeway") }
 
 func (c Config) probeInterval() time.Duration {

@@ -37,6 +37,9 @@ func (d *decider) createSecret() error {
 			return err
 		}
 	}
+	if !d.follows && d.hasAccepted(&d.second) {
+		d.records.applied = d.second.records.applied // until the configured one is probed
+	}
 	desired, err := d.desiredRoute()
 	if accepted, ok := d.keptRoute(desired); ok {
 		desired, err = accepted, nil

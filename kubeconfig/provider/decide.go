@@ -65,7 +65,7 @@ func decide(s *state) decision {
 		if !d.handBack(&d.first) && !d.dropSecondary() && d.cluster.Condition != nil {
 			d.say(verdict{metav1.ConditionUnknown, ReasonOff, "the mode is off"})
 		}
-	case s.invalid == nil && mode == Secondary && (s.replaces(&s.second, &s.first) || !s.isOurs(&s.first)) && d.handBack(&s.first):
+	case s.invalid == nil && mode == Secondary && s.replaces(&s.second, &s.first) && d.handBack(&s.first):
 	case s.invalid == nil && mode != Secondary && (s.replaces(&s.first, &s.second) || !s.settings.namesRoute()) && d.dropSecondary():
 	default:
 		d.decideRoute()
@@ -135,7 +135,7 @@ func (d *decider) checkTarget() error {
 	name, secret := d.target.name, d.target.secret
 	switch {
 	case d.target.taken:
-		return notReady(ReasonNotOurs, "the Secret "+RecordsName(name)+" is there, and is not this Cluster's: delete it")
+		return notReady(ReasonNotOurs, "the Secret "+RecordsName(name)+" is there, and is not this Cluster's: if no other Cluster's is in use by that name, delete it; or name another Secret in "+AnnotationSecondary)
 	case secret == nil || d.managed:
 		return nil
 	case d.target.manager != "":

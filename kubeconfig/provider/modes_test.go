@@ -388,6 +388,11 @@ func TestSwitchThatWaits(t *testing.T) {
 			w.settle()
 			w.happened(provider.ReasonReapplied)
 			w.proxy(proxyA)
+			w.secrets.Kubeconfig = nil // and its owner makes it anew
+			w.wait(time.Minute)
+			w.controlPlane()
+			w.wait(time.Minute)
+			w.proxy(proxyA)
 		})
 	}
 	for name, set := range map[string]func(w *world){
@@ -433,6 +438,21 @@ func TestSwitchThatWaits(t *testing.T) {
 		}
 		w.probe = down()
 		w.wait(10 * time.Minute)
+		if w.proxy(proxyB); w.secrets.Secondary != nil {
+			t.Error("the second Secret is left behind")
+		}
+	})
+	inBubble(t, "from secondary without a first Secret to own", func(t *testing.T, w *world) {
+		w.annotate("mode", "secondary")
+		w.annotate("proxy-url", proxyA)
+		w.settle()
+		w.annotate("mode", "own")
+		w.annotate("proxy-url", proxyB)
+		w.probe = down(proxyB)
+		w.wait(time.Minute)
+		w.proxy(proxyA)
+		w.probe = down()
+		w.wait(time.Minute)
 		if w.proxy(proxyB); w.secrets.Secondary != nil {
 			t.Error("the second Secret is left behind")
 		}

@@ -146,11 +146,11 @@ func (d *decider) repairDelay() time.Duration {
 	return min(delay-since, delay) // the clock may have been set back
 }
 
-// rivalVerdict names the program that wrote the kubeconfig last. If that has the route, it was the provider.
+// rivalVerdict names the program that wrote the kubeconfig last, unless it is the provider itself.
 func (d *decider) rivalVerdict() verdict {
-	who := "another program"
-	if t, a := d.target, d.records.applied; t.doc == nil || a == nil || !t.doc.current.sameEntry(*a) {
-		who = cmp.Or(dataWriter(orEmpty(t.secret)), who)
+	who := cmp.Or(dataWriter(orEmpty(d.target.secret)), "another program")
+	if who == d.config.FieldOwner() {
+		who = "another program"
 	}
 	advice := "To have it always there, run the webhook of the component route-admission; or leave that Secret alone, with " + AnnotationMode + " " + string(Secondary)
 	if d.target.name != d.first.name {

@@ -43,7 +43,6 @@ type agentSession struct {
 	// replicas elsewhere. moveApart clears it.
 	together bool
 
-	pace         turns.Pace                       // of control messages
 	proven       atomic.Pointer[x509.Certificate] // the latest whose key was proven on this carrier
 	renewalAsked time.Time                        // HandleControl's: when the agent last asked for a certificate
 
@@ -148,13 +147,13 @@ func (s *Server) acceptAgent(ctx context.Context, g *group.Group, c *carrier.Con
 	sess := &agentSession{
 		server: s, id: id, replica: hello.Text(wire.TagName), program: printable.Text(hello.Text(wire.TagProgram), printable.Most), after: madeAfter(cert), number: strconv.FormatUint(seq, 10), seq: seq,
 		remote: c.RemoteAddr(), carrier: c, expiry: cert.NotAfter, welcomed: a, servers: s.announcedNames(),
-		together: s.peers.holdsOwnZone(hello), pace: turns.Pace{Burst: 1000, Rate: 100},
+		together: s.peers.holdsOwnZone(hello),
 	}
 	sess.proven.Store(cert)
 	if hello.Uint(wire.TagLimit) == 0 { // it may be stock yamux
 		m.LimitBacklog(stockBacklog)
 	}
-	sess.Init(session.Config{Role: sess, Mux: m, Control: control, Group: g, Limit: s.streamLimit(hello)})
+	sess.Init(session.Config{Role: sess, Mux: m, Control: control, Group: g, Limit: s.streamLimit(hello), Pace: &turns.Pace{Burst: 1000, Rate: 100}})
 	welcome := wire.New(wire.MsgWelcome).AddUint(wire.TagVersion, wire.Version).AddString(wire.TagID, sess.number).AddTime(wire.TagTime, time.Now())
 	sess.sendOrClose(a.addRoots(welcome).AddStrings(wire.TagServer, sess.servers))
 	return sess, nil
@@ -216,9 +215,6 @@ func (sess *agentSession) HandleEnd(cause error) {
 }
 
 func (sess *agentSession) HandleControl(m *wire.Message) {
-	if !sess.Rest(&sess.pace) {
-		return
-	}
 	switch m.Kind {
 	case wire.MsgRenew:
 		sess.server.renewCertificate(sess, m)

@@ -245,7 +245,7 @@ func newOutboundPeer(p *peer, c *carrier.Conn, m *mux.Session, control *mux.Stre
 		replaceNow: make(chan struct{}), retiredDone: make(chan struct{}),
 	}
 	l.load.Store(-1)
-	l.Init(session.Config{Role: l, Mux: m, Control: control, Group: p.peers.group, Dialed: true})
+	l.Init(session.Config{Role: l, Mux: m, Control: control, Group: p.peers.group, Dialed: true, Pace: &p.pace})
 	return l
 }
 
@@ -277,9 +277,6 @@ func (l *outboundPeer) awaitReplacing(ctx context.Context) bool {
 }
 
 func (l *outboundPeer) HandleControl(m *wire.Message) {
-	if !l.Rest(&l.peer.pace) {
-		return
-	}
 	switch m.Kind {
 	case wire.MsgDrain:
 		l.peer.update(func() { l.peer.draining = true })
@@ -418,7 +415,7 @@ func (p *inboundPeer) start() {
 // takeStream is called by the carrier's reader: while maxRequests are under way, or its host has to wait,
 // nothing more is read from the peer.
 func (p *inboundPeer) takeStream(stream *mux.Stream) {
-	p.Rest(&p.from.pace)
+	time.Sleep(p.from.pace.Take(1))
 	p.requests <- struct{}{} // they end with the session
 	if !p.Streams.Go(func() { p.serveStream(stream) }) {
 		stream.Reset(uint32(CodeDraining))
@@ -427,7 +424,7 @@ func (p *inboundPeer) takeStream(stream *mux.Stream) {
 }
 
 func (p *inboundPeer) HandleControl(m *wire.Message) {
-	if p.Rest(&p.from.pace) && m.Kind == wire.MsgRevoked {
+	if m.Kind == wire.MsgRevoked {
 		p.server.handleRevoked(m)
 	}
 }

@@ -302,6 +302,7 @@ func (p *peers) addInbound(g *inboundPeer) {
 	if g.from == nil {
 		g.from = &peerHost{turns.Pace{Burst: requestBurst, Rate: requestRate}, turns.NewStarts(maxForwards, forwardTime)}
 	}
+	g.Pace = &g.from.pace
 	p.inbound[g] = true
 	for _, peer := range p.byAddr {
 		peer.retryNow(g.name)

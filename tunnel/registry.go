@@ -45,12 +45,6 @@ type agentKey struct{ agent, replica string }
 
 func (sess *agentSession) agentKey() agentKey { return agentKey{sess.id.Agent, sess.replica} }
 
-// isForgettable reports whether no agent of the cluster is connected, and none can
-// come back without a new invitation. An agent that did not enrol counts for a week.
-func (c *cluster) isForgettable(now time.Time) bool {
-	return len(c.sessions) == 0 && now.After(c.until)
-}
-
 // add registers a session. It returns the sessions of the same agent that this one
 // replaces, which the caller retires; ok is false if the agent was revoked.
 func (r *registry) add(sess *agentSession) (replaced []*agentSession, ok bool) {
@@ -87,7 +81,9 @@ func (r *registry) add(sess *agentSession) (replaced []*agentSession, ok bool) {
 
 // sweepLocked removes the clusters that can be forgotten.
 func (r *registry) sweepLocked(now time.Time) {
-	maps.DeleteFunc(r.clusters, func(_ string, c *cluster) bool { return c.isForgettable(now) })
+	// No agent of theirs is connected, and none can come back without a new invitation. An agent that did not
+	// enrol counts for a week.
+	maps.DeleteFunc(r.clusters, func(_ string, c *cluster) bool { return len(c.sessions) == 0 && now.After(c.until) })
 }
 
 // revoke refuses new sessions of the agent from now on, also one for which the Store

@@ -148,7 +148,7 @@ func (f *flags) runScript(ctx context.Context, d *tunnel.Dialer, dir string, std
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	var forwarding sync.WaitGroup
-	forwarding.Go(func() { forwardConns(ctx, l, d, f.host, stderr) })
+	forwarding.Go(func() { forwardConn(ctx, l, d, f.host, stderr) })
 	defer func() {
 		cancel()
 		l.Close()
@@ -179,20 +179,17 @@ func (f *flags) sshArgs(dir, port string) []string {
 	}
 }
 
-// forwardConns connects the connections of l to the host until l is closed, one after
-// the other: ssh makes only one.
-func forwardConns(ctx context.Context, l net.Listener, d *tunnel.Dialer, host string, stderr io.Writer) {
-	for {
-		conn, err := l.Accept()
-		if err != nil {
-			return
-		}
-		target, err := d.DialContext(ctx, "tcp", host)
-		if err != nil {
-			fmt.Fprintln(stderr, err)
-			conn.Close()
-			continue
-		}
-		relay.Relay(ctx, conn, target)
+// forwardConn connects a connection of l to the host: ssh makes only one.
+func forwardConn(ctx context.Context, l net.Listener, d *tunnel.Dialer, host string, stderr io.Writer) {
+	conn, err := l.Accept()
+	if err != nil {
+		return
 	}
+	target, err := d.DialContext(ctx, "tcp", host)
+	if err != nil {
+		fmt.Fprintln(stderr, err)
+		conn.Close()
+		return
+	}
+	relay.Relay(ctx, conn, target)
 }

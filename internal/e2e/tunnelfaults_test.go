@@ -218,7 +218,7 @@ func TestTunnelLinkDown(t *testing.T) {
 	if err := echo(stream, time.Now().Add(slack)); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.SetLink(t.Context(), "down"); err != nil {
+	if err := p.Router.RunIP(t.Context(), "link set host2 down"); err != nil {
 		t.Fatal(err)
 	}
 	dialed := make(chan error, 1)
@@ -226,7 +226,7 @@ func TestTunnelLinkDown(t *testing.T) {
 	if err := echo(stream, time.Now().Add(10*time.Second)); !isTimeout(err) {
 		t.Errorf("while the link is down: got %v, want a timeout", err)
 	}
-	if err := p.SetLink(t.Context(), "up"); err != nil {
+	if err := p.Router.RunIP(t.Context(), "link set host2 up"); err != nil {
 		t.Fatal(err)
 	}
 	began := time.Now()

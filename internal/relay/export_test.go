@@ -4,4 +4,9 @@ import "time"
 
 var CopyConn = copyConn
 
-func init() { goneEvery = time.Millisecond }
+// SetGoneEvery is for relays that are started before the function is called that it returns.
+func SetGoneEvery(d time.Duration) func() {
+	before := goneEvery
+	goneEvery = d
+	return func() { goneEvery = before }
+}

@@ -56,7 +56,7 @@ func Relay(ctx context.Context, a, b net.Conn) Result { return RelayEarly(ctx, n
 // RelayEarly is Relay for the case that the first bytes from a were read already:
 // it writes them, early, to b first, and then calls written, which may be nil. Result counts them.
 func RelayEarly(ctx context.Context, early []byte, written func(), a, b net.Conn) Result {
-	r := &relay{a: a, b: b}
+	r := &relay{a: a, b: b, every: goneEvery}
 	abort.Guard(a)
 	abort.Guard(b)
 	aborted := make(chan struct{})
@@ -93,10 +93,10 @@ type relay struct {
 	err         atomic.Pointer[error] // the first
 	noHalfClose atomic.Pointer[error] // why a side was closed to tell it of an end
 	half        atomic.Bool           // one direction has ended
+	every       time.Duration         // of watch
 
-	mu      sync.Mutex  // guards the fields below
-	timer   *time.Timer // of watch; nil: none
-	watched bool        // for the last time
+	mu    sync.Mutex  // guards timer
+	timer *time.Timer // of watch; nil: none
 }
 
 // abortBoth resets both sides because of err, unless that was done before. Side by
@@ -152,14 +152,11 @@ func (r *relay) copyOneWay(dst, src net.Conn, early []byte, written func(), dire
 	return n
 }
 
-// watch looks each goneEvery whether src, which has sent its end, is still there.
+// watch looks now and then whether src, which has sent its end, is still there.
 func (r *relay) watch(src net.Conn) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.watched {
-		return
-	}
-	r.timer = time.AfterFunc(goneEvery, func() {
+	r.timer = time.AfterFunc(r.every, func() {
 		if err := abort.Gone(src); err != nil {
 			r.abortBoth(fmt.Errorf("relay: %w", err))
 			return
@@ -171,8 +168,8 @@ func (r *relay) watch(src net.Conn) {
 func (r *relay) endWatch() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.watched = true; r.timer != nil {
-		r.timer.Stop()
+	if r.timer != nil {
+		r.timer.Stop() // if it fires just now, it finds a connection that is closed
 	}
 }
 

@@ -143,6 +143,7 @@ func TestResetAfterHalfClose(t *testing.T) {
 
 // A side that has sent its end, and then is gone, ends the relay though nobody writes to it.
 func TestGoneAfterHalfClose(t *testing.T) {
+	defer relay.SetGoneEvery(time.Millisecond)()
 	for name, pair := range map[string]func(testing.TB) (far, near net.Conn){"tcp": tcp, "tls": overTLS} {
 		t.Run(name, func(t *testing.T) {
 			farA, nearA := pair(t)

@@ -79,7 +79,7 @@ var (
 	gatewayFailures    = counter("causeway_gateway_failures_total", "Clients that got no connection, by the phase that failed, and by the side to look at: policy, target, tunnel or caller; empty: the gateway's own.", "door", "phase", "side")
 	gatewayInterrupted = counter("causeway_gateway_interrupted_total", "Connections that did not end in order.", "door")
 	gatewayDialTook    = quick("causeway_gateway_dial_duration_seconds", "Duration of dials for clients.", "door", "result")
-	gatewayLasted      = long("causeway_gateway_connection_duration_seconds", "Duration of relayed connections, the handshake included.", "door")
+	gatewayLasted      = family.Family{Name: "causeway_gateway_connection_duration_seconds", Kind: family.Histogram, Help: "Duration of relayed connections, the handshake included.", Labels: []string{"door"}, Buckets: []float64{.01, .1, 1, 10, 60, 300, 1800, 3600, 4 * 3600, 24 * 3600}}
 
 	gatewayFamilies = []family.Family{
 		gatewayReady, gatewayOpen, gatewayHandshakes, gatewayTotal, gatewayReceived, gatewaySent, gatewayFailures, gatewayInterrupted,
@@ -101,9 +101,4 @@ func quick(name, help string, labels ...string) family.Family {
 	return family.Family{Name: name, Kind: family.Histogram, Help: help, Labels: labels, Buckets: []float64{
 		.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30,
 	}}
-}
-
-// long is a histogram of what may last for days.
-func long(name, help string, labels ...string) family.Family {
-	return family.Family{Name: name, Kind: family.Histogram, Help: help, Labels: labels, Buckets: []float64{.01, .1, 1, 10, 60, 300, 1800, 3600, 4 * 3600, 24 * 3600}}
 }

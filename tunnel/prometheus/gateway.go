@@ -53,17 +53,14 @@ func (m *Gateway) Hooks(next gateway.Hooks) gateway.Hooks {
 		if !ok {
 			e = &gateway.Error{}
 		}
-		m.failures.WithLabelValues(doorOf(e.Request.Door), phaseOf(e.Phase), sideOf(e.Err)).Inc()
+		phase := oneOf(e.Phase, gateway.PhaseHandshake, gateway.PhaseLimit, gateway.PhaseAuthenticate, gateway.PhaseRoute, gateway.PhaseDial, gateway.PhaseRelay)
+		m.failures.WithLabelValues(doorOf(e.Request.Door), phase, sideOf(e.Err)).Inc()
 	}, next.Failed)
 	return next
 }
 
 func doorOf(d gateway.Door) string {
 	return oneOf(d, gateway.DoorConnect, gateway.DoorSOCKS5, gateway.DoorSNI)
-}
-
-func phaseOf(p gateway.Phase) string {
-	return oneOf(p, gateway.PhaseHandshake, gateway.PhaseLimit, gateway.PhaseAuthenticate, gateway.PhaseRoute, gateway.PhaseDial, gateway.PhaseRelay)
 }
 
 // sideOf returns where to look because of an error, as [tunnel.Side] has it; empty where

@@ -266,11 +266,8 @@ func isStale(name string) bool {
 }
 
 // removeStaleFolders removes the folders of runs whose process is gone.
-func removeStaleFolders() error {
-	paths, err := filepath.Glob(filepath.Join(os.TempDir(), namePrefix+"*"))
-	if err != nil {
-		return fmt.Errorf("bed: list folders: %w", err)
-	}
+func removeStaleFolders() (err error) {
+	paths, _ := filepath.Glob(filepath.Join(os.TempDir(), namePrefix+"*"))
 	for _, path := range paths {
 		if isStale(filepath.Base(path)) {
 			err = errors.Join(err, os.RemoveAll(path))

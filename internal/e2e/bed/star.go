@@ -147,11 +147,6 @@ func (p *Path) Fault(ctx context.Context, rules ...string) error {
 	return p.Router.runNFT(ctx, addFault+strings.Join(rules, "\n"+addFault))
 }
 
-// SetLink sets the router's link to the far host up or down. Its routes stay.
-func (p *Path) SetLink(ctx context.Context, state string) error {
-	return p.Router.RunIP(ctx, "link set host2 "+state)
-}
-
 // Balance starts a load balancer on the router, haproxy, that passes TCP on to a port of the near host. It cuts what is idle
 // for as long as idle says, in the form that haproxy takes ("5s").
 func (p *Path) Balance(ctx context.Context, port int, idle string) (address string, err error) {

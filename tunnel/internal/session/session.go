@@ -104,6 +104,7 @@ type Config struct {
 	Dialed bool
 	// Limit is how many streams this end may have open at once; zero: any number.
 	Limit int
+	Pace  *turns.Pace // of the control messages from the other end; nil: any
 	// MaxMessage is how many bytes the body of a control message from the other end
 	// may have; zero: wire.MaxControl.
 	MaxMessage int
@@ -162,22 +163,24 @@ func (s *Session) takeControl() {
 		s.finish(err)
 		return
 	}
-	s.Role.HandleControl(m)
+	if s.rest() {
+		s.Role.HandleControl(m)
+	}
 	s.awaitControl()
 }
 
-// Rest waits as long as p says before a message is handled. It is false if the session ends meanwhile: what a
-// flood has left is not handled.
-func (s *Session) Rest(p *turns.Pace) bool {
-	wait := p.Take(1)
-	if wait == 0 {
+// rest waits as long as Pace says. It is false if the session ends meanwhile: what a flood has left is not
+// handled.
+func (s *Session) rest() bool {
+	if s.Pace == nil {
 		return true
 	}
+	wait := s.Pace.Take(1)
 	select {
 	case <-time.After(wait):
 		return true
 	case <-s.Mux.Done():
-		return false
+		return wait == 0
 	}
 }
 

@@ -41,10 +41,6 @@ func (f *podFlags) addFlags(set *pflag.FlagSet) {
 	set.IntVar(&f.replicas, "replicas", defaultReplicas, "`number` of pods in a manifest")
 }
 
-func (f *podFlags) isSet() bool {
-	return f.hostNetwork || f.apiServer != "" || f.replicas != defaultReplicas
-}
-
 // check reads the flags.
 func (f *podFlags) check() error {
 	if f.replicas < 1 || f.replicas > maxReplicas {

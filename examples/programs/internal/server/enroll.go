@@ -176,7 +176,7 @@ func (e *enrollment) checkAgent() (err error) {
 		return cli.Mistake("--join makes a manifest without a secret, and the proxy has a user or a password: leave it out, and give the agent CAUSEWAY_PROXY from a Secret")
 	case len(e.allow) > 0 && (e.format == "env" || e.format == "secret"):
 		return cli.Mistake("--allow is an argument of the agent: with --format %s, give it there", e.format)
-	case e.format != "manifest" && e.agent.Pod.isSet():
+	case e.format != "manifest" && e.agent.Pod != podFlags{replicas: defaultReplicas}:
 		return cli.Mistake("--host-network, --api-server and --replicas are for --format manifest")
 	}
 	if err := quote.CheckImage(e.agent.Image); err != nil {

@@ -210,7 +210,7 @@ func TestBadCommands(t *testing.T) {
 		{"ticket, path", "ticket a --state DIR --gateway http://a:1/x", "--gateway", true},
 		{"ticket, query", "ticket a --state DIR --gateway http://a:1?x=1", "--gateway", true},
 		{"ticket, scheme", "ticket a --state DIR --gateway ftp://a:1", "--gateway", true},
-		{"ticket, no cluster", "ticket EMPTY --state DIR --gateway http://a:1", "CLUSTER is empty", true},
+		{"ticket, no cluster", "ticket EMPTY --state DIR --gateway http://a:1", "CLUSTER: want at most 507 bytes", true},
 		{"ticket, life", "ticket a --state DIR --gateway http://a:1 --life 1ms", "--life must be at least 1s", true},
 		{"ticket, server at port 0", "ticket a --state PORT0", "the gateway's URL is unknown", true},
 		{"serve, argument", "server x", `unexpected argument "x"`, true},

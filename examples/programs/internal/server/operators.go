@@ -94,10 +94,6 @@ func newServerMetrics(server *tunnel.Server) *serverMetrics {
 	}
 }
 
-func (m *serverMetrics) collectors() []prometheus.Collector {
-	return append([]prometheus.Collector{m.tunnel, m.reviews, m.certificates, m.limiter.Refused, m.limiter.Waited}, m.gateways...)
-}
-
 // addGateway returns the metrics of a Gateway. Each has a listener of its own, whose name
 // is a label.
 func (m *serverMetrics) addGateway(listener string, status func() gateway.Status) *tunnelmetrics.Gateway {

@@ -376,6 +376,7 @@ func (p *program) statusHandler() http.Handler {
 	for _, path := range []string{"/healthz", "/readyz", "/status"} {
 		mux.Handle(path, programs)
 	}
-	mux.Handle("GET /metrics", management.MetricsHandler(p.metrics.collectors()...))
+	m := p.metrics
+	mux.Handle("GET /metrics", management.MetricsHandler(append(m.gateways, m.tunnel, m.reviews, m.certificates, m.limiter.Refused, m.limiter.Waited)...))
 	return mux
 }

@@ -38,7 +38,7 @@ func (d *decider) createSecret() error {
 		}
 	}
 	if !d.follows && d.hasAccepted(&d.second) {
-		d.records.applied = d.second.records.applied // until the configured one is probed
+		d.records.applied = cmp.Or(d.records.applied, d.second.records.applied) // until the configured one is probed
 	}
 	desired, err := d.desiredRoute()
 	if accepted, ok := d.keptRoute(desired); ok {

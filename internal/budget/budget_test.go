@@ -104,7 +104,7 @@ func TestLeave(t *testing.T) {
 		for _, step := range []struct {
 			do   func() error
 			want int
-		}{{client.Close, 1}, {server.Close, 1}, {st.Close, 0}} {
+		}{{client.Close, 1}, {server.Close, 0}, {st.Close, 0}} {
 			step.do()
 			synctest.Wait()
 			if got := b.Members(); got != step.want {

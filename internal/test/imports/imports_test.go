@@ -37,7 +37,7 @@ var arrows = map[string][]string{
 	"/proxyconfig/webhook":       {"/proxyconfig", "/internal/admission", "/internal/group", "/internal/smallfile", "/internal/turns"},
 	"/tunnel":                    {"/internal/budget", "/internal/printable", "/internal/abort", "/internal/admission", "/internal/backoff", "/internal/ended", "/internal/envfile", "/internal/group", "/internal/hostport", "/internal/mask", "/internal/mux", "/internal/relay", "/internal/rotate", "/internal/smallfile", "/internal/turns", "/tunnel/internal/carrier", "/tunnel/internal/session", "/tunnel/internal/socket", "/tunnel/internal/target", "/tunnel/internal/websocket", "/tunnel/internal/wire"},
 	"/tunnel/internal/carrier":   {"/internal/admission", "/internal/group", "/tunnel/internal/socket", "/tunnel/internal/websocket"},
-	"/tunnel/internal/session":   {"/internal/budget", "/internal/ended", "/internal/group", "/internal/mux", "/tunnel/internal/carrier", "/tunnel/internal/socket", "/tunnel/internal/wire"},
+	"/tunnel/internal/session":   {"/internal/budget", "/internal/ended", "/internal/group", "/internal/mux", "/internal/turns", "/tunnel/internal/carrier", "/tunnel/internal/socket", "/tunnel/internal/wire"},
 	"/tunnel/internal/socket":    {},
 	"/tunnel/internal/target":    {"/internal/ended", "/internal/race", "/tunnel/internal/socket"},
 	"/tunnel/internal/websocket": {"/internal/ended", "/internal/mask", "/internal/printable", "/tunnel/internal/socket"},

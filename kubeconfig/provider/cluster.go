@@ -37,7 +37,7 @@ type Cluster struct {
 	NamespaceAnnotations map[string]string     // its Namespace's
 	Condition            *metav1.Condition     // its ConditionRoute, unchanged; nil without one
 
-	endpointErr error // why there is no Endpoint; nil if there is none to read
+	endpointErr error // why spec.controlPlaneEndpoint can't be used
 }
 
 // Secrets is what the API server holds for the Cluster. A nil one does not

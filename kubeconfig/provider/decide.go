@@ -80,15 +80,15 @@ var errReplaced = errors.New("another Secret is to have the route")
 // guarded is the decision while one Secret is to take the other's place: until it does, the other keeps its
 // route, and comes first.
 func (d *decider) guarded() decision {
-	s := *d.state
-	s.invalid, s.settings.Mode = cmp.Or(s.invalid, errReplaced), Decorate
-	other := &s.first
+	other, mode := &d.first, Decorate
 	if d.settings.Mode != Secondary {
-		s.settings.Mode, other = Secondary, &s.second
+		other, mode = &d.second, Secondary
 	}
-	if !s.hasAccepted(other) {
+	if !d.hasAccepted(other) {
 		return d.decision
 	}
+	s := *d.state
+	s.invalid, s.settings.Mode = cmp.Or(s.invalid, errReplaced), mode
 	g := &decider{state: &s}
 	g.decideRoute()
 	rival := g.verdict != nil && g.verdict.reason == ReasonRivalWriter

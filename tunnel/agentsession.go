@@ -153,11 +153,14 @@ func (s *Server) acceptAgent(ctx context.Context, g *group.Group, c *carrier.Con
 	if hello.Uint(wire.TagLimit) == 0 { // it may be stock yamux
 		m.LimitBacklog(stockBacklog)
 	}
-	sess.Init(session.Config{Role: sess, Mux: m, Control: control, Group: g, Limit: s.streamLimit(hello), Pace: &turns.Pace{Burst: 1000, Rate: 100}})
+	sess.Init(session.Config{Role: sess, Mux: m, Control: control, Group: g, Limit: s.streamLimit(hello), Pace: &turns.Pace{Burst: agentBurst, Rate: agentRate}})
 	welcome := wire.New(wire.MsgWelcome).AddUint(wire.TagVersion, wire.Version).AddString(wire.TagID, sess.number).AddTime(wire.TagTime, time.Now())
 	sess.sendOrClose(a.addRoots(welcome).AddStrings(wire.TagServer, sess.servers))
 	return sess, nil
 }
+
+// Of an agent's control messages agentBurst are handled at once, and then agentRate a second.
+const agentBurst, agentRate = 1000, 100
 
 // stockBacklog is how many streams a stock yamux lets wait until they are accepted.
 const stockBacklog = 256

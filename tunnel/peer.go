@@ -415,7 +415,7 @@ func (p *inboundPeer) start() {
 // takeStream is called by the carrier's reader: while maxRequests are under way, or its host has to wait,
 // nothing more is read from the peer.
 func (p *inboundPeer) takeStream(stream *mux.Stream) {
-	time.Sleep(p.from.pace.Take(1))
+	p.Rest(1)
 	p.requests <- struct{}{} // they end with the session
 	if !p.Streams.Go(func() { p.serveStream(stream) }) {
 		stream.Reset(uint32(CodeDraining))
@@ -488,7 +488,7 @@ func (p *inboundPeer) answerRequest(stream *mux.Stream) (rest func() *mux.Stream
 	case wire.MsgForward:
 		return func() *mux.Stream { return p.dialFor(stream, m, early) }
 	case wire.MsgFleet:
-		time.Sleep(p.from.pace.Take(fleetCost))
+		p.Rest(fleetCost)
 		p.telling.Lock() // one at a time: it may be large
 		defer p.telling.Unlock()
 		p.server.sendStatus(stream)

@@ -104,7 +104,7 @@ type Config struct {
 	Dialed bool
 	// Limit is how many streams this end may have open at once; zero: any number.
 	Limit int
-	Pace  *turns.Pace // of the control messages from the other end; nil: any
+	Pace  *turns.Pace // of the control messages from the other end, and of Rest; nil: none
 	// MaxMessage is how many bytes the body of a control message from the other end
 	// may have; zero: wire.MaxControl.
 	MaxMessage int
@@ -163,19 +163,19 @@ func (s *Session) takeControl() {
 		s.finish(err)
 		return
 	}
-	if s.rest() {
+	if s.Rest(1) {
 		s.Role.HandleControl(m)
 	}
 	s.awaitControl()
 }
 
-// rest waits as long as Pace says. It is false if the session ends meanwhile: what a flood has left is not
-// handled.
-func (s *Session) rest() bool {
+// Rest waits as long as Pace says for n more. It is false if the session ends meanwhile: what a flood has left
+// is not handled.
+func (s *Session) Rest(n int) bool {
 	if s.Pace == nil {
 		return true
 	}
-	wait := s.Pace.Take(1)
+	wait := s.Pace.Take(n)
 	select {
 	case <-time.After(wait):
 		return true

@@ -151,7 +151,7 @@ func TestZonesOfFleet(t *testing.T) {
 						}
 					}
 					t.Logf("%s: %d of %d agents are in two zones; sessions: %v", when, apart, most, r.serving())
-					if one > 0 || apart < most*7/10 { // of three, one agent in eleven is at b1 in none of zoneTries
+					if one > 0 || apart < most*7/10 { // one agent in eleven does not meet b1, of three replicas, in its zoneTries
 						t.Errorf("%s: %d have not two sessions, and %d are in two zones, want 0 and nearly all of %d", when, one, apart, most)
 					}
 				}

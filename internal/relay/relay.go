@@ -85,6 +85,7 @@ func RelayEarly(ctx context.Context, early []byte, written func(), a, b net.Conn
 	return res
 }
 
+// goneEvery is how often a relay looks whether a side that has sent its end is still there.
 var goneEvery = 30 * time.Second
 
 // relay is one call of Relay.
@@ -152,7 +153,7 @@ func (r *relay) copyOneWay(dst, src net.Conn, early []byte, written func(), dire
 	return n
 }
 
-// watch looks now and then whether src, which has sent its end, is still there.
+// watch ends the relay once src, which has sent its end, is gone.
 func (r *relay) watch(src net.Conn) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

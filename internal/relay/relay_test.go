@@ -153,9 +153,10 @@ func TestGoneAfterHalfClose(t *testing.T) {
 			expect(t, farB, "hello")
 			closeWrite(t, farA)
 			expectEnd(t, farB)
-			time.Sleep(20 * time.Millisecond) // it is looked at meanwhile
-			send(t, farB, "still there")
-			expect(t, farA, "still there")
+			for began := time.Now(); time.Since(began) < 10*time.Millisecond; { // it is looked at meanwhile
+				send(t, farB, "still there")
+				expect(t, farA, "still there")
+			}
 			breakOff(farA)
 			if res := result(t, done); res.Err == nil {
 				t.Errorf("got %+v, want an error", res)

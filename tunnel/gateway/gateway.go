@@ -71,7 +71,7 @@ type Gateway struct {
 	DialTimeout time.Duration
 	// MaxConns bounds the connections and HTTP/2 streams of authenticated clients
 	// that are open at once, over all doors. Zero means 10,000. An Identity may have three times
-	// as many as are free.
+	// as many as are still free.
 	MaxConns int
 	// MaxPending bounds the connections that are not authenticated yet, over all
 	// doors. Zero means 1,000. One more closes another one: the oldest that has sent
